@@ -1,0 +1,379 @@
+"""The typed configs behind ``conf/``. Bad combinations die here, before any work is done.
+
+``env`` and ``policy`` are built from the class that their ``_target_`` names, so that the method knows no
+particular world and no particular engine.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from arlas.types import ConfigurationError, Outcome, Sampling, Seat
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise ConfigurationError(message)
+
+
+class Placement(StrEnum):
+    """Where the attacker's text goes."""
+
+    RANDOM_LINE = "random_line"
+    """Appended to a line of the observation, drawn afresh each step (the paper)."""
+    END = "end"
+    """A line of its own at the end of the observation."""
+    DOM = "dom"
+    """Into the live world, through its `plant`."""
+
+
+class LeakScope(StrEnum):
+    """Where private information counts as leaked."""
+
+    PARAMETERS = "parameters"
+    RESPONSE = "response"
+
+
+class History(StrEnum):
+    """What a seat sees of earlier steps."""
+
+    TURN = "turn"
+    """Every step is a prompt of its own that lists the seat's earlier actions."""
+    FULL = "full"
+    """One conversation that grows, where the chat template allows it."""
+
+
+class Draw(StrEnum):
+    """How an opponent is drawn from the population."""
+
+    UNIFORM = "uniform"
+    LATEST = "latest"
+    RECENCY = "recency"
+    PFSP = "pfsp"
+
+
+class OpponentPer(StrEnum):
+    """How often an opponent is drawn."""
+
+    GROUP = "group"
+    EPISODE = "episode"
+
+
+class Resume(StrEnum):
+    """What to do with a run folder that already holds work."""
+
+    AUTO = "auto"
+    """Continue from the last whole bundle."""
+    NEVER = "never"
+    """Refuse to start in a folder that holds bundles."""
+
+
+@dataclass
+class InjectionConfig:
+    """How the attacker's text reaches the agent."""
+
+    placement: Placement = Placement.RANDOM_LINE
+    max_chars: int = 500
+
+
+@dataclass
+class LeakConfig:
+    """The leak test; see `arlas.leak`.
+
+    A contiguous part of a private field counts if it has at least ``min_chars`` letters or digits and at
+    least ``min_share`` of the field's.
+    """
+
+    scope: LeakScope = LeakScope.PARAMETERS
+    min_chars: int = 4
+    min_share: float = 0.5
+
+
+@dataclass
+class GameConfig:
+    """The two-seat game; see `arlas.game`."""
+
+    max_steps: int = 5
+    attack: bool = True
+    history: History = History.TURN
+    max_observation_chars: int = 4000
+    max_prompt_tokens: int = 4096
+    injection: InjectionConfig = field(default_factory=InjectionConfig)
+    leak: LeakConfig = field(default_factory=LeakConfig)
+    user_fields: list[str] = field(
+        default_factory=lambda: ["name", "email", "password", "address", "phone", "card"]
+    )
+
+    def validate(self) -> None:
+        _require(self.max_steps >= 1, f"game.max_steps must be at least 1, got {self.max_steps}")
+        _require(self.leak.min_chars >= 3, "game.leak.min_chars below 3 would fire on any text")
+        _require(
+            0.0 < self.leak.min_share <= 1.0,
+            f"game.leak.min_share must lie in (0, 1], got {self.leak.min_share}",
+        )
+        _require(self.injection.max_chars >= 1, "game.injection.max_chars must be at least 1")
+
+
+@dataclass
+class Payoff:
+    """One row of the payoff table."""
+
+    attacker: float = 0.0
+    agent: float = 0.0
+
+
+@dataclass
+class RewardConfig:
+    """The payoff table: a row for each terminal event, plus weights on the graded verdicts.
+
+    reward(seat) = table[event][seat] + completion_weight[seat]·completion + breach_weight[seat]·breach.
+    The defaults are the paper's table.
+    """
+
+    leak: Payoff = field(default_factory=lambda: Payoff(1.0, -1.0))
+    success: Payoff = field(default_factory=lambda: Payoff(-1.0, 1.0))
+    failure: Payoff = field(default_factory=lambda: Payoff(-1.0, -1.0))
+    completion_weight: Payoff = field(default_factory=Payoff)
+    breach_weight: Payoff = field(default_factory=Payoff)
+
+    def reward(self, seat: Seat, outcome: Outcome, completion: float, breach: float) -> float:
+        """The reward of one seat at the end of an episode."""
+        row: Payoff = getattr(self, outcome.value)
+        return float(
+            getattr(row, seat.value)
+            + getattr(self.completion_weight, seat.value) * completion
+            + getattr(self.breach_weight, seat.value) * breach
+        )
+
+
+@dataclass
+class LoraConfig:
+    """The shape of all adapters (the paper: r = 128, α = 256, all linear layers)."""
+
+    rank: int = 128
+    alpha: int = 256
+    dropout: float = 0.0
+    targets: list[str] | None = None
+    """Names of the modules to adapt; None adapts all linear layers but the output head."""
+
+    def validate(self) -> None:
+        _require(self.rank >= 1, f"lora.rank must be at least 1, got {self.rank}")
+        _require(
+            self.dropout == 0.0,
+            "lora.dropout must be 0: with dropout the first ratio is not 1 and the first KL not 0",
+        )
+
+
+@dataclass
+class SamplingConfig:
+    """Sampling for rollouts. Training allows only plain temperature sampling (invariant 3)."""
+
+    temperature: float = 1.2
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    max_tokens: int = 256
+
+    def build(self) -> Sampling:
+        """The frozen value that travels with requests."""
+        return Sampling(**dataclasses.asdict(self))
+
+    def validate_training(self) -> None:
+        plain = (self.top_p, self.top_k, self.min_p, self.repetition_penalty) == (1.0, 0, 0.0, 1.0)
+        _require(
+            plain,
+            "sampling.top_p, top_k, min_p and repetition_penalty must be 1, 0, 0 and 1 while training: "
+            "the trainer's log-probabilities are those of plain temperature sampling",
+        )
+        _require(
+            self.temperature > 0.0,
+            f"sampling.temperature must be above 0 while training, got {self.temperature}",
+        )
+
+
+@dataclass
+class AlgoConfig:
+    """Adversarial RL with GRPO; the defaults are the paper's."""
+
+    iterations: int = 15
+    groups: int = 128
+    """Groups an iteration for each seat that learns."""
+    group_size: int = 16
+    seats: list[Seat] = field(default_factory=lambda: [Seat.AGENT, Seat.ATTACKER])
+    lr: float = 2e-6
+    weight_decay: float = 0.0
+    max_grad_norm: float = 1.0
+    batch_size: int = 128
+    """Episodes an optimizer step; 0 takes all of an iteration's episodes in one step."""
+    epochs: int = 1
+    beta: float = 0.05
+    """Weight of the KL to the SFT adapter of the seat."""
+    kl_estimator: str = "k3"
+    eps_low: float = 0.1
+    eps_high: float = 0.3
+    aggregation: str = "token_mean"
+    normalize_std: bool = True
+    importance_cap: float = 2.0
+    """Cap of the detached weight trainer/engine; 0 leaves it out."""
+    micro_batch_tokens: int = 16384
+    logprob_chunk: int = 1024
+    """Positions whose logits are held at once (invariant 12)."""
+    gradient_checkpointing: bool = False
+    mixed_precision: str = "no"
+    episode_retries: int = 1
+    max_error_share: float = 0.5
+
+    def validate(self) -> None:
+        _require(
+            self.group_size >= 2,
+            f"algo.group_size must be at least 2, got {self.group_size}: a group of one has no baseline",
+        )
+        _require(self.groups >= 1, f"algo.groups must be at least 1, got {self.groups}")
+        _require(self.iterations >= 1, f"algo.iterations must be at least 1, got {self.iterations}")
+        _require(len(self.seats) >= 1, "algo.seats must name at least one of attacker, agent")
+        _require(len(set(self.seats)) == len(self.seats), "algo.seats names a seat twice")
+        _require(self.lr > 0.0, f"algo.lr must be above 0, got {self.lr}")
+        _require(self.batch_size >= 0 and self.epochs >= 1, "algo.batch_size ≥ 0 and algo.epochs ≥ 1")
+        _require(0.0 < self.eps_low < 1.0, f"algo.eps_low must lie in (0, 1), got {self.eps_low}")
+        _require(self.eps_high > 0.0, f"algo.eps_high must be above 0, got {self.eps_high}")
+        _require(self.beta >= 0.0, f"algo.beta must not be negative, got {self.beta}")
+        _require(
+            self.importance_cap == 0.0 or self.importance_cap >= 1.0,
+            f"algo.importance_cap must be 0 (off) or at least 1, got {self.importance_cap}",
+        )
+
+
+@dataclass
+class PopulationConfig:
+    """How the agent's opponents are drawn from the attackers of all iterations so far."""
+
+    draw: Draw = Draw.UNIFORM
+    per: OpponentPer = OpponentPer.GROUP
+    size: int = 0
+    """Keep only this many latest attackers; 0 keeps all."""
+    half_life: float = 5.0
+    """`recency`: iterations after which an attacker's weight has halved."""
+    pfsp_power: float = 2.0
+    """`pfsp`: weight = (attacker's success rate against the agent) ** power."""
+    loaded: int = 8
+    """Adapters of the population kept in the engine at once."""
+
+    def validate(self) -> None:
+        _require(self.size >= 0, f"population.size must not be negative, got {self.size}")
+        _require(self.half_life > 0, f"population.half_life must be above 0, got {self.half_life}")
+        _require(self.pfsp_power >= 0, "population.pfsp_power must not be negative")
+        _require(self.loaded >= 1, "population.loaded must be at least 1")
+
+
+@dataclass
+class InitConfig:
+    """Where the adapters start: folders of PEFT adapters, or null for a fresh adapter (zero B)."""
+
+    agent: str | None = None
+    attacker: str | None = None
+
+
+@dataclass
+class EvalConfig:
+    """Evaluation and cross-play.
+
+    Policies are named ``base``, ``sft``, ``rl-5``, ``scripted``, or by the folder of an adapter; the
+    attacker ``none`` means no attack.
+    """
+
+    agents: list[str] = field(default_factory=lambda: ["base", "sft", "rl-5", "rl-10", "rl-15"])
+    attackers: list[str] = field(
+        default_factory=lambda: ["none", "base", "sft", "rl-5", "rl-10", "rl-15"]
+    )
+    split: str = "eval"
+    episodes: int = 64
+    """Episodes a cell and seed."""
+    seeds: list[int] = field(default_factory=lambda: [0])
+    temperature: float = 0.0
+    every: int = 0
+    """Evaluate during training every so many iterations (0: never)."""
+
+    def validate(self) -> None:
+        _require(self.split in ("train", "eval"), f"eval.split must be train or eval, got {self.split}")
+        _require(self.episodes >= 1, "eval.episodes must be at least 1")
+        _require(len(self.seeds) >= 1, "eval.seeds must name at least one seed")
+
+
+@dataclass
+class LoggerConfig:
+    """Where metrics go besides ``metrics.jsonl``."""
+
+    tensorboard: bool = True
+    wandb: bool = False
+    wandb_project: str = "arlas"
+    progress: bool = True
+
+
+@dataclass
+class RunConfig:
+    """One training run; the root of ``conf/train.yaml``."""
+
+    name: str = "run"
+    seed: int = 0
+    run_dir: str = "runs/run"
+    resume: Resume = Resume.AUTO
+    threads: int = 0
+    """torch threads; 0 leaves torch's own choice."""
+    objective: str = "reward/agent"
+    """The metric that `train` returns, for Hydra sweeps."""
+    env: Any = None
+    policy: Any = None
+    teachers: dict[str, Any] = field(default_factory=dict)
+    """Further engines by version name, e.g. ``scripted``, for evaluation and collection."""
+    game: GameConfig = field(default_factory=GameConfig)
+    reward: RewardConfig = field(default_factory=RewardConfig)
+    lora: LoraConfig = field(default_factory=LoraConfig)
+    sampling: SamplingConfig = field(default_factory=SamplingConfig)
+    algo: AlgoConfig = field(default_factory=AlgoConfig)
+    population: PopulationConfig = field(default_factory=PopulationConfig)
+    init: InitConfig = field(default_factory=InitConfig)
+    eval: EvalConfig = field(default_factory=EvalConfig)
+    logger: LoggerConfig = field(default_factory=LoggerConfig)
+
+    def validate(self) -> None:
+        """Refuses configs that contradict themselves. Raises `ConfigurationError`."""
+        for part in (self.game, self.lora, self.algo, self.population, self.eval):
+            part.validate()
+        self.sampling.validate_training()
+        for group in ("env", "policy"):
+            _require(getattr(self, group) is not None, f"choose {group}=…, see conf/{group}/")
+        if not self.game.attack:
+            _require(
+                Seat.ATTACKER not in self.algo.seats,
+                "game.attack=false leaves the attacker nothing to learn: set algo.seats=[agent]",
+            )
+
+
+# Keys that may change between two starts of one run.
+_FREE = ("run_dir", "resume", "threads", "logger", "eval", "objective", "name")
+
+
+def fingerprint(config: dict[str, Any]) -> str:
+    """A digest of everything in a config (as plain containers) that decides the result of a run."""
+    kept = {k: v for k, v in config.items() if k not in _FREE}
+    if isinstance(kept.get("algo"), dict):  # a run may be continued for longer
+        kept["algo"] = {k: v for k, v in kept["algo"].items() if k != "iterations"}
+    return hashlib.sha256(json.dumps(kept, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list[str]:
+    """The dotted keys whose values differ between two configs (as plain containers)."""
+    found: list[str] = []
+    for key in sorted(set(old) | set(new)):
+        a, b, name = old.get(key), new.get(key), f"{prefix}{key}"
+        if isinstance(a, dict) and isinstance(b, dict):
+            found += differences(a, b, f"{name}.")
+        elif a != b and not (prefix == "" and key in _FREE) and name != "algo.iterations":
+            found.append(f"{name}: {a!r} → {b!r}")
+    return found
