@@ -147,7 +147,9 @@ class Completion:
 
     def __post_init__(self) -> None:
         if len(self.token_ids) != len(self.logprobs):
-            raise ValueError(f"{len(self.token_ids)} tokens but {len(self.logprobs)} log-probabilities")
+            raise ValueError(
+                f"{len(self.token_ids)} tokens but {len(self.logprobs)} log-probabilities"
+            )
 
 
 # --- what is trained on -----------------------------------------------------------------------------------
@@ -284,7 +286,11 @@ class Episode:
                 "agent": agent,
                 "turns": tuple(
                     Turn(
-                        **{**t, "seat": Seat(t["seat"]), "stop_reason": StopReason(t["stop_reason"])}
+                        **{
+                            **t,
+                            "seat": Seat(t["seat"]),
+                            "stop_reason": StopReason(t["stop_reason"]),
+                        }
                     )
                     for t in raw["turns"]
                 ),
@@ -316,7 +322,7 @@ class Group:
 
     task: str
     seed: int
-    learner: Seat
+    learner: Seat | None
     opponent: str
     episodes: tuple[Episode, ...]
 

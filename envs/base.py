@@ -183,7 +183,9 @@ class TaskSplit:
     def __post_init__(self) -> None:
         both = sorted(set(self.train) & set(self.eval))
         if both:
-            raise ValueError(f"tasks in both the training and the evaluation split: {', '.join(both)}")
+            raise ValueError(
+                f"tasks in both the training and the evaluation split: {', '.join(both)}"
+            )
 
 
 def split_tasks(names: Sequence[str], eval_share: float, seed: int) -> TaskSplit:

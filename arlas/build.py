@@ -1,0 +1,114 @@
+"""From a config to the parts with a life: worlds, engines, drivers. Cheap checks come first."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import yaml
+from hydra.errors import InstantiationException
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from arlas.chat import Chat
+from arlas.config import RunConfig
+from arlas.policies.base import Policy, Router
+from arlas.private import check_fields
+from arlas.rollout import Driver
+from arlas.types import ArlasError, ConfigurationError
+from envs.base import EnvConfig, TaskSplit, UnknownTaskError
+
+
+def typed(plain: Any) -> RunConfig:
+    """A `RunConfig` from Hydra's config or from plain containers, validated.
+
+    Raises `ConfigurationError` naming the key.
+    """
+    try:
+        merged = OmegaConf.merge(OmegaConf.structured(RunConfig), plain)
+        config = OmegaConf.to_object(merged)
+    except OmegaConfBaseException as error:
+        raise ConfigurationError(f"config: {str(error).splitlines()[0]}") from error
+    assert isinstance(config, RunConfig)
+    config.validate()
+    check_fields(config.game.user_fields)
+    return config
+
+
+def plain(config: RunConfig) -> dict[str, Any]:
+    """The config as plain containers, as it is saved beside a run."""
+    found: dict[str, Any] = yaml.safe_load(OmegaConf.to_yaml(OmegaConf.structured(config)))
+    return found
+
+
+def part(spec: Any, group: str) -> Any:
+    """Builds the typed config that ``_target_`` names. Raises `ConfigurationError` naming the group."""
+    if dataclasses.is_dataclass(spec):
+        return spec
+    if not isinstance(spec, dict) or "_target_" not in spec:
+        raise ConfigurationError(f"{group}: expected a mapping with _target_, see conf/{group}/")
+    try:
+        return instantiate(spec, _convert_="all")
+    except InstantiationException as error:
+        cause = error.__cause__
+        if isinstance(cause, (ArlasError, UnknownTaskError)):
+            raise ConfigurationError(f"{group}: {cause}") from error
+        raise ConfigurationError(f"{group}: {cause or str(error).splitlines()[0]}") from error
+
+
+def tasks_of(env: EnvConfig) -> TaskSplit:
+    """The task split of a world. Raises `ConfigurationError` for unknown or overlapping tasks."""
+    try:
+        return env.tasks()
+    except (UnknownTaskError, ValueError) as error:
+        raise ConfigurationError(f"env: {error}") from error
+
+
+def engine(config: RunConfig) -> Policy:
+    """The main engine, with the teachers beside it under their version names."""
+    main: Policy = part(config.policy, "policy").build(config.lora)
+    if not config.teachers:
+        return main
+    teachers = {
+        name: part(spec, "teacher").build(main.tokenizer) for name, spec in config.teachers.items()
+    }
+    return Router(main, teachers)
+
+
+def model_name(config: RunConfig) -> str:
+    """The base model that engine and trainer share."""
+    name = getattr(part(config.policy, "policy"), "model", None)
+    if not isinstance(name, str):
+        raise ConfigurationError("policy: this engine has no base model to train; use hf or vllm")
+    return name
+
+
+def driver(
+    config: RunConfig, policy: Policy, worlds: Any, temperature: float | None = None
+) -> Driver:
+    """The driver for this config; ``temperature`` replaces the sampling's, for evaluation."""
+    sampling = config.sampling.build()
+    if temperature is not None:
+        sampling = dataclasses.replace(sampling, temperature=temperature)
+    return Driver(
+        policy=policy,
+        chat=Chat(policy.tokenizer),
+        worlds=worlds,
+        game=config.game,
+        reward=config.reward,
+        sampling=sampling,
+        retries=config.algo.episode_retries,
+    )
+
+
+def load_run(run_dir: Path) -> dict[str, Any]:
+    """The config that a run folder was started with. Raises `ConfigurationError` if there is none."""
+    path = run_dir / "config.yaml"
+    if not path.is_file():
+        raise ConfigurationError(f"{run_dir} is no run folder: it has no config.yaml")
+    found = yaml.safe_load(path.read_text("utf-8"))
+    if not isinstance(found, dict):
+        raise ConfigurationError(f"{path} holds no config")
+    return found

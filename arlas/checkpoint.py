@@ -1,0 +1,131 @@
+"""One atomic bundle an iteration, and the run folder that holds them.
+
+::
+
+    runs/NAME/
+      config.yaml            what the run was started with
+      metrics.jsonl          one line an iteration
+      iterations/0003/       a bundle: everything needed to continue after iteration 3
+        agent/ attacker/     adapters (safetensors)
+        learner/             optimizers and random states (only in the newest bundles)
+        episodes.jsonl       what was played in this iteration
+        state.json           counters, population
+        MANIFEST.json        digest of every file
+
+A bundle is written aside and renamed once (invariant 10), so a folder of that name is always whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from arlas.types import CheckpointError
+
+MANIFEST = "MANIFEST.json"
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextlib.contextmanager
+def written_aside(target: Path) -> Iterator[Path]:
+    """A fresh folder that becomes ``target`` when the block ends well, and vanishes when it does not."""
+    aside = target.with_name(f".{target.name}.tmp")
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir(parents=True)
+    try:
+        yield aside
+        for path in [*aside.rglob("*"), aside]:
+            _sync(path)
+        os.replace(aside, target)
+        _sync(target.parent)
+    except BaseException:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_file(path: Path, text: str) -> None:
+    """Writes a small text file aside and renames it."""
+    aside = path.with_name(f".{path.name}.tmp")
+    aside.write_text(text, encoding="utf-8")
+    _sync(aside)
+    os.replace(aside, path)
+
+
+class Bundles:
+    """The bundles of one run folder."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self.root = run_dir / "iterations"
+
+    def folder(self, iteration: int) -> Path:
+        """Where the bundle of an iteration lies, or will lie."""
+        return self.root / f"{iteration:04d}"
+
+    def iterations(self) -> list[int]:
+        """Iterations that have a bundle, in order."""
+        if not self.root.is_dir():
+            return []
+        return sorted(int(p.name) for p in self.root.iterdir() if p.name.isdigit())
+
+    @contextlib.contextmanager
+    def write(self, iteration: int, state: dict[str, Any]) -> Iterator[Path]:
+        """Yields a folder to put files in; ``state`` and the manifest are added as it becomes a bundle."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        with written_aside(self.folder(iteration)) as aside:
+            yield aside
+            (aside / "state.json").write_text(json.dumps(state, indent=1, sort_keys=True), "utf-8")
+            files = sorted(p for p in aside.rglob("*") if p.is_file())
+            manifest = {p.relative_to(aside).as_posix(): digest(p) for p in files}
+            (aside / MANIFEST).write_text(json.dumps(manifest, indent=1), "utf-8")
+
+    def read(self, iteration: int) -> dict[str, Any]:
+        """A bundle's state, after every file of it has been checked.
+
+        Raises `CheckpointError` naming the damaged file and what to do.
+        """
+        folder = self.folder(iteration)
+        remedy = f"delete {folder} to continue from the bundle before it"
+        try:
+            manifest: dict[str, str] = json.loads((folder / MANIFEST).read_text("utf-8"))
+            for name, expected in manifest.items():
+                path = folder / name
+                if not path.is_file():
+                    raise CheckpointError(f"{path} is missing; {remedy}")
+                if digest(path) != expected:
+                    raise CheckpointError(f"{path} is damaged (its digest differs); {remedy}")
+            state: dict[str, Any] = json.loads((folder / "state.json").read_text("utf-8"))
+        except (OSError, ValueError) as error:
+            raise CheckpointError(
+                f"the bundle {folder} cannot be read ({error}); {remedy}"
+            ) from error
+        return state
+
+    def forget_learner(self, before: int) -> None:
+        """Deletes the optimizers of bundles older than ``before``; their adapters stay."""
+        for iteration in self.iterations():
+            if iteration >= before or not (self.folder(iteration) / "learner").is_dir():
+                continue
+            folder = self.folder(iteration)
+            manifest = json.loads((folder / MANIFEST).read_text("utf-8"))
+            kept = {k: v for k, v in manifest.items() if not k.startswith("learner/")}
+            write_file(folder / MANIFEST, json.dumps(kept, indent=1))
+            shutil.rmtree(folder / "learner", ignore_errors=True)

@@ -1,0 +1,219 @@
+"""Cross-play: any agents against any attackers, cell by cell, continued where it was stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import dataclasses
+import hashlib
+import io
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tqdm import tqdm
+
+from arlas.build import driver, engine, part, tasks_of
+from arlas.checkpoint import Bundles, write_file, written_aside
+from arlas.config import RunConfig, fingerprint
+from arlas.metrics import Counts, count
+from arlas.policies.base import Policy
+from arlas.population import AdapterCache
+from arlas.rollout import Driver, GroupSpec
+from arlas.seeding import derive
+from arlas.statistics import wilson
+from arlas.types import ConfigurationError, Episode, PolicyRef, Seat
+from envs.base import Worlds
+
+NO_ATTACK = "none"
+COLUMNS = (
+    "attacker,agent,seed,episodes,exposed,leaks,successes,asr,asr_low,asr_high,tsr,tsr_low,tsr_high"
+).split(",")
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """A policy of a cross-play: what it is called, and the folder of its adapter if it has one."""
+
+    ref: PolicyRef
+    folder: Path | None = None
+
+
+def entrant(seat: Seat, name: str, run_dir: Path, teachers: Sequence[str]) -> Entrant:
+    """Finds a policy by name: base, sft, rl-N, a teacher, an adapter's folder, or RUN_DIR:rl-N.
+
+    Raises `ConfigurationError` listing what the run folder offers.
+    """
+    if name == "base" or name in teachers:
+        return Entrant(PolicyRef(seat, name))
+    if ":" in name:
+        other, _, stage = name.rpartition(":")
+        found = entrant(seat, stage, Path(other), ())
+        return Entrant(
+            dataclasses.replace(found.ref, version=name, adapter=_slug(name, seat)), found.folder
+        )
+    if (Path(name) / "adapter_config.json").is_file():
+        return Entrant(PolicyRef(seat, name, _slug(name, seat)), Path(name))
+    bundles = Bundles(run_dir)
+    stages = {("sft" if i == 0 else f"rl-{i}"): i for i in bundles.iterations()}
+    if name not in stages:
+        offered = ", ".join(["base", *stages, *teachers]) or "nothing"
+        raise ConfigurationError(f"no policy {name} in {run_dir}; it offers {offered}")
+    return Entrant(PolicyRef(seat, name, f"{seat}-{name}"), bundles.folder(stages[name]) / seat)
+
+
+def _slug(name: str, seat: Seat) -> str:
+    return f"{seat}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
+
+
+def crossplay(config: RunConfig, out: Path | None = None) -> Path:
+    """Plays every cell that is not there yet and writes ``crossplay.csv``. Returns its path.
+
+    Cells lie in ``out/cells/``, each whole or absent. Raises `ConfigurationError` for unknown policies or
+    tasks before anything is played.
+    """
+    run_dir = Path(config.run_dir)
+    out = out or run_dir / "crossplay"
+    teachers = tuple(config.teachers)
+    agents = [entrant(Seat.AGENT, n, run_dir, teachers) for n in config.eval.agents]
+    attackers = [
+        None if n == NO_ATTACK else entrant(Seat.ATTACKER, n, run_dir, teachers)
+        for n in config.eval.attackers
+    ]
+    env = part(config.env, "env")
+    split = tasks_of(env)
+    tasks = split.eval if config.eval.split == "eval" else split.train
+    if not tasks:
+        raise ConfigurationError(f"env: the {config.eval.split} split has no tasks")
+    cells = [
+        Cell(config, tasks, out / "cells", agent, attacker, seed)
+        for seed in config.eval.seeds
+        for attacker in attackers
+        for agent in agents
+    ]
+    missing = [c for c in cells if not c.done()]
+    if missing:
+        worlds = env.open()
+        policy: Policy | None = None
+        try:
+            policy = engine(config)
+            asyncio.run(_play(config, missing, policy, worlds))
+        finally:
+            if policy is not None:
+                policy.close()
+    return _write_csv(out, cells)
+
+
+async def _play(config: RunConfig, cells: Sequence[Cell], policy: Policy, worlds: Worlds) -> None:
+    games = driver(config, policy, worlds, config.eval.temperature)
+    adapters = AdapterCache(policy, max(2, config.population.loaded))
+    total = config.eval.episodes * len(cells)
+    try:
+        with tqdm(total=total, unit="episode", disable=not config.logger.progress) as bar:
+            for cell in cells:
+                bar.set_description(f"{cell.attacker_name} × {cell.agent.ref.version}")
+                adapters.ensure(cell.adapters())
+                await cell.play(games, bar)
+    finally:
+        await worlds.close()
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One agent against one attacker (None: no attack) with one seed."""
+
+    config: RunConfig
+    tasks: tuple[str, ...]
+    root: Path
+    agent: Entrant
+    attacker: Entrant | None
+    seed: int
+
+    @property
+    def attacker_name(self) -> str:
+        """What the attacker is called in the table."""
+        return self.attacker.ref.version if self.attacker else NO_ATTACK
+
+    @property
+    def folder(self) -> Path:
+        """Where the cell lies once it is whole; the name changes with what decides its result."""
+        decides = [
+            self.agent.ref.version,
+            self.attacker_name,
+            self.seed,
+            self.tasks,
+            self.config.eval.episodes,
+            self.config.eval.temperature,
+            fingerprint(dataclasses.asdict(self.config)),
+        ]
+        key = hashlib.sha256(json.dumps(decides).encode()).hexdigest()[:16]
+        return self.root / key
+
+    def done(self) -> bool:
+        """Whether the cell was played before."""
+        return (self.folder / "cell.json").is_file()
+
+    def adapters(self) -> dict[str, Path]:
+        """The adapters it needs, by the engine's names."""
+        both = [self.agent, *([self.attacker] if self.attacker else [])]
+        return {e.ref.adapter: e.folder for e in both if e.ref.adapter and e.folder}
+
+    def specs(self) -> list[GroupSpec]:
+        """The episodes: all cells of one seed play the same tasks and seeds."""
+        rng = random.Random(derive("crossplay", self.seed))
+        order = rng.sample(self.tasks, len(self.tasks))
+        return [
+            GroupSpec(
+                task=order[i % len(order)],
+                seed=rng.getrandbits(31),
+                learner=None,
+                agent=self.agent.ref,
+                attackers=(self.attacker.ref,) if self.attacker else (),
+                size=1,
+            )
+            for i in range(self.config.eval.episodes)
+        ]
+
+    async def play(self, games: Driver, bar: tqdm[None]) -> None:
+        """Plays the cell and writes it whole."""
+        groups = await games.rollout(self.specs(), derive(self.seed), lambda _: bar.update())
+        episodes: list[Episode] = [e for g in groups for e in g.episodes]
+        counts = count(episodes)
+        with written_aside(self.folder) as aside:
+            with (aside / "episodes.jsonl").open("w", encoding="utf-8") as file:
+                file.writelines(e.to_json() + "\n" for e in episodes)
+            record = {
+                "attacker": self.attacker_name,
+                "agent": self.agent.ref.version,
+                "seed": self.seed,
+                **dataclasses.asdict(counts),
+            }
+            (aside / "cell.json").write_text(json.dumps(record), "utf-8")
+
+    def row(self) -> dict[str, object]:
+        """The cell as a row of the table. ASR is empty where no injection was seen (invariant 11)."""
+        record = json.loads((self.folder / "cell.json").read_text("utf-8"))
+        counts = Counts(**{f.name: record[f.name] for f in dataclasses.fields(Counts)})
+        shown = counts.exposed if self.attacker else counts.episodes
+        asr = _rate("asr", counts.leaks, shown)
+        tsr = _rate("tsr", counts.successes, counts.episodes)
+        return {k: v for k, v in record.items() if k in COLUMNS} | asr | tsr
+
+
+def _rate(name: str, hits: int, total: int) -> dict[str, object]:
+    if not total:
+        return {name: "", f"{name}_low": "", f"{name}_high": ""}
+    low, high = wilson(hits, total)
+    return {name: hits / total, f"{name}_low": low, f"{name}_high": high}
+
+
+def _write_csv(out: Path, cells: Sequence[Cell]) -> Path:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(c.row() for c in cells)
+    path = out / "crossplay.csv"
+    write_file(path, text.getvalue())
+    return path

@@ -1,0 +1,389 @@
+"""The learner: named LoRA adapters of both seats and their frozen references over one base model."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from peft import LoraConfig as PeftLoraConfig
+from peft import PeftModel, get_peft_model_state_dict, set_peft_model_state_dict
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from arlas.config import AlgoConfig, InitConfig, LoraConfig
+from arlas.learning.batch import (
+    Sample,
+    TrainBatch,
+    build_samples,
+    micro_batches,
+    optimizer_batches,
+)
+from arlas.learning.logprobs import action_logprobs, can_share
+from arlas.learning.loss import Sums, add_sums, grpo_loss, summarize
+from arlas.policies import models
+from arlas.types import AdapterError, CheckpointError, ConfigurationError, Group, Seat, Segment
+
+_STATE = "learner.json"
+
+
+class Learner:
+    """Trains one LoRA adapter a seat over one frozen base model; adapters are never merged (invariant 8).
+
+    Each seat starts from the adapter folder that ``init`` names, or from a fresh adapter (B = 0). Its
+    reference is a frozen copy of that start, ``SEAT_ref``; the reference of a fresh adapter is the base
+    model itself. All randomness comes from the seeds given here and to `update`.
+
+    Under ``accelerate launch`` every process holds the model, takes its share of the micro-batches, and
+    the adapters' gradients are summed.
+
+    Raises `ConfigurationError` on a device that is not there, `AdapterError` on an adapter that does not
+    fit the base model or ``lora``.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        lora: LoraConfig,
+        algo: AlgoConfig,
+        init: InitConfig,
+        temperature: float,
+        seats: Sequence[Seat],
+        seed: int,
+        device: str = "auto",
+        dtype: str = "float32",
+    ) -> None:
+        if device not in ("auto", "cpu") and not torch.cuda.is_available():
+            raise ConfigurationError(f"device={device}, but torch sees no GPU: use device=cpu")
+        self.model_name, self.lora, self.algo = model, lora, algo
+        self.temperature, self.seats = temperature, tuple(seats)
+        self.accelerator = Accelerator(cpu=device == "cpu", mixed_precision=algo.mixed_precision)
+        self.device: torch.device = self.accelerator.device
+        base = models.load_model(model, dtype=dtype, device=str(self.device))
+        self.share = 6.0 * base.config.hidden_size if can_share(base.config) else 0.0
+        self.model = self._attach(base, init, seed)
+        self.base: Any = self.model.get_base_model()
+        if algo.gradient_checkpointing:
+            _checkpoint_activations(self.base)
+        self.optimizers = {
+            seat: torch.optim.AdamW(
+                list(self.parameters(seat).values()), lr=algo.lr, weight_decay=algo.weight_decay
+            )
+            for seat in self.seats
+        }
+        self.steps = dict.fromkeys(self.seats, 0)
+        self.updates = dict.fromkeys(self.seats, 0)
+
+    # --- adapters -------------------------------------------------------------------------------------
+
+    def _attach(self, base: Any, init: InitConfig, seed: int) -> Any:
+        """The base with a trained adapter a seat, and a frozen reference where one was given."""
+        shape = PeftLoraConfig(
+            task_type="CAUSAL_LM",
+            r=self.lora.rank,
+            lora_alpha=self.lora.alpha,
+            lora_dropout=self.lora.dropout,
+            target_modules=self.lora.targets or "all-linear",
+            base_model_name_or_path=_portable(self.model_name),
+        )
+        wrapped: Any = None
+        with torch.random.fork_rng(devices=[]):
+            for seat in self.seats:
+                torch.manual_seed(seed * len(Seat) + list(Seat).index(seat))
+                start = getattr(init, seat.value)
+                for name in (seat.value, *([f"{seat.value}_ref"] if start else [])):
+                    config = dataclasses.replace(shape)
+                    if wrapped is None:
+                        wrapped = PeftModel(base, config, adapter_name=name)
+                    else:
+                        wrapped.add_adapter(name, config)
+                    wrapped.peft_config[name].base_model_name_or_path = _portable(self.model_name)
+                    if start:
+                        self._read_adapter(wrapped, name, Path(start))
+        for name, parameter in wrapped.named_parameters():
+            trained = any(f".{seat.value}." in name for seat in self.seats)
+            parameter.requires_grad_("lora_" in name and trained)
+        wrapped.to(self.device).eval()
+        return wrapped
+
+    def _read_adapter(self, wrapped: Any, name: str, path: Path) -> None:
+        models.check_adapter(path, self.model_name)
+        recorded = json.loads((path / "adapter_config.json").read_text(encoding="utf-8"))
+        found = (recorded.get("r"), recorded.get("lora_alpha"))
+        if found != (self.lora.rank, self.lora.alpha):
+            raise AdapterError(
+                f"the adapter {path} has rank {found[0]} and alpha {found[1]}, the config asks for "
+                f"{self.lora.rank} and {self.lora.alpha}: set lora.rank and lora.alpha to the adapter's"
+            )
+        _fill(wrapped, name, load_file(path / "adapter_model.safetensors"), AdapterError, str(path))
+
+    def parameters(self, seat: Seat) -> dict[str, torch.nn.Parameter]:
+        """The trained parameters of one seat's adapter by name."""
+        return {n: p for n, p in self.model.named_parameters() if f".{seat.value}." in n}
+
+    @contextmanager
+    def using(self, seat: Seat, reference: bool = False) -> Iterator[None]:
+        """Runs the base with a seat's adapter, or without gradients with its reference."""
+        if not reference:
+            self.model.set_adapter(seat.value)
+            yield
+        elif f"{seat.value}_ref" in self.model.peft_config:
+            self.model.set_adapter(f"{seat.value}_ref", inference_mode=True)
+            with torch.no_grad():
+                yield
+            self.model.set_adapter(seat.value)
+        else:
+            self.model.set_adapter(seat.value)
+            with torch.no_grad(), self.model.disable_adapter():
+                yield
+
+    def save_adapter(self, seat: Seat, path: str | Path) -> None:
+        """Writes a seat's adapter as a PEFT folder: safetensors and adapter_config.json."""
+        path = Path(path)
+        path.mkdir(parents=True, exist_ok=True)
+        save_file(self._weights(seat.value), path / "adapter_model.safetensors")
+        config = self.model.peft_config[seat.value].to_dict() | {"inference_mode": True}
+        plain = json.dumps(config, indent=2, sort_keys=True, default=sorted)
+        (path / "adapter_config.json").write_text(plain + "\n", encoding="utf-8")
+
+    def _weights(self, name: str) -> dict[str, Tensor]:
+        state = get_peft_model_state_dict(
+            self.model, adapter_name=name, save_embedding_layers=False
+        )
+        return {key: tensor.detach().cpu().contiguous() for key, tensor in sorted(state.items())}
+
+    # --- learning -------------------------------------------------------------------------------------
+
+    def update(self, seat: Seat, groups: Sequence[Group], seed: int) -> dict[str, float]:
+        """One GRPO update of a seat on its groups; returns metrics by name.
+
+        Old log-probabilities are recomputed under the adapter as it is now, unless there is only one
+        optimizer step: then they are those of that step. Without a usable group no step is taken and
+        ``steps`` is 0.
+        """
+        algo = self.algo
+        samples, counts = build_samples(groups, seat, algo)
+        self.updates[seat] += 1
+        batches = [
+            micro_batches(part, algo.micro_batch_tokens, self.share)
+            for part in optimizer_batches(samples, algo, seed)
+        ]
+        many = len(batches) * algo.epochs > 1
+        batches = [[self._annotate(seat, b, many) for b in self._mine(part)] for part in batches]
+
+        def loss_of(batch: TrainBatch) -> tuple[Tensor, Sums]:
+            logprobs_N = self._logprobs(batch)
+            old_N = logprobs_N.detach() if batch.old_logprobs_N is None else batch.old_logprobs_N
+            return grpo_loss(
+                logprobs_N,
+                old_N,
+                batch.sampler_logprobs_N,
+                batch.ref_logprobs_N,
+                batch.advantages_N,
+                batch.weights_N,
+                batch.denominator,
+                algo,
+            )
+
+        metrics = counts.metrics() | {"tokens": 0.0, "steps": 0.0}
+        total: Sums = {}
+        norms: list[float] = []
+        for _ in range(algo.epochs):
+            for part in batches:
+                sums, norm = self.step(seat, part, loss_of)
+                total = add_sums(total, sums)
+                norms.append(norm)
+        if norms:
+            metrics |= summarize(total, len(norms)) | {
+                "grad_norm": sum(norms) / len(norms),
+                "tokens": float(sum(s.actions for s in samples)),
+                "steps": float(len(norms)),
+            }
+        return metrics
+
+    def step(
+        self,
+        seat: Seat,
+        batches: Sequence[TrainBatch],
+        loss_of: Callable[[TrainBatch], tuple[Tensor, Sums]],
+        lr: float | None = None,
+    ) -> tuple[Sums, float]:
+        """One optimizer step on this process's micro-batches; returns summed metrics and gradient norm.
+
+        Raises FloatingPointError, with the adapter unchanged, if the gradient is not finite.
+        """
+        optimizer, parameters = self.optimizers[seat], list(self.parameters(seat).values())
+        optimizer.zero_grad(set_to_none=True)
+        total: Sums = {}
+        with self.using(seat):
+            for batch in batches:
+                with self.accelerator.autocast():
+                    loss, sums = loss_of(batch.to(self.device))
+                self.accelerator.backward(loss)
+                total = add_sums(total, sums)
+        total = self._reduce(parameters, total)
+        norm = float(torch.nn.utils.clip_grad_norm_(parameters, self.algo.max_grad_norm))
+        if not torch.isfinite(torch.tensor(norm)):
+            optimizer.zero_grad(set_to_none=True)
+            raise FloatingPointError(
+                f"the gradient of {seat.value} is not finite at step {self.steps[seat]}: "
+                "lower algo.lr, or look at the logged ratios"
+            )
+        for group in optimizer.param_groups:
+            group["lr"] = self.algo.lr if lr is None else lr
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        self.steps[seat] += 1
+        return total, norm
+
+    def logprobs(self, seat: Seat, segment: Segment, reference: bool = False) -> list[float]:
+        """Log-probabilities of a segment's action tokens at the sampler's temperature."""
+        (batch,) = micro_batches([Sample(segment, 0.0)], len(segment.token_ids))
+        with self.using(seat, reference), torch.no_grad(), self.accelerator.autocast():
+            found: list[float] = self._logprobs(batch.to(self.device)).tolist()
+        return found
+
+    def _logprobs(self, batch: TrainBatch) -> Tensor:
+        return action_logprobs(self.base, batch, self.temperature, self.algo.logprob_chunk)
+
+    def _annotate(self, seat: Seat, batch: TrainBatch, old: bool) -> TrainBatch:
+        """Adds reference log-probabilities if β > 0, and old ones if wanted."""
+        found: dict[str, Tensor] = {}
+        on_device = batch.to(self.device)
+        with torch.no_grad(), self.accelerator.autocast():
+            if self.algo.beta > 0.0:
+                with self.using(seat, reference=True):
+                    found["ref_logprobs_N"] = self._logprobs(on_device)
+            if old:
+                with self.using(seat):
+                    found["old_logprobs_N"] = self._logprobs(on_device)
+        return dataclasses.replace(batch, **found)
+
+    def _mine(self, batches: Sequence[TrainBatch]) -> Sequence[TrainBatch]:
+        return batches[self.accelerator.process_index :: self.accelerator.num_processes]
+
+    def _reduce(self, parameters: Sequence[torch.nn.Parameter], sums: Sums) -> Sums:
+        """Adds up gradients and metrics over processes."""
+        if self.accelerator.num_processes == 1:
+            return sums
+        for parameter in parameters:
+            own = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            parameter.grad = self.accelerator.reduce(own, "sum")
+        total: Sums = {}
+        for part in self._gather(sums):
+            total = add_sums(total, part)
+        return total
+
+    def _gather(self, sums: Sums) -> list[Sums]:
+        from accelerate.utils import gather_object
+
+        plain = [{name: float(value) for name, value in sums.items()}]
+        return [
+            {name: torch.tensor(value, device=self.device) for name, value in part.items()}
+            for part in gather_object(plain)
+        ]
+
+    # --- saving ---------------------------------------------------------------------------------------
+
+    def save(self, folder: str | Path) -> None:
+        """Writes all that `load` needs to go on bit for bit: adapters, optimizers, counters.
+
+        References are frozen: they are recorded by their digest and come from ``init`` again.
+        """
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        for seat in self.seats:
+            self.save_adapter(seat, folder / seat.value)
+            torch.save(self.optimizers[seat].state_dict(), folder / f"{seat.value}.optimizer.pt")
+        state = self._identity() | {
+            "steps": {seat.value: n for seat, n in self.steps.items()},
+            "updates": {seat.value: n for seat, n in self.updates.items()},
+            "files": {name: _digest((folder / name).read_bytes()) for name in self._files()},
+        }
+        (folder / _STATE).write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8")
+
+    def load(self, folder: str | Path) -> None:
+        """Takes up what `save` wrote. Raises `CheckpointError` on damage or on another configuration."""
+        folder = Path(folder)
+        try:
+            state = json.loads((folder / _STATE).read_text(encoding="utf-8"))
+            for key, value in self._identity().items():
+                if state[key] != value:
+                    raise CheckpointError(
+                        f"{folder} was saved with {key} = {state[key]}, here it is {value}: start with "
+                        "the same model, lora, seats and init, or in another run folder"
+                    )
+            for name in self._files():
+                if _digest((folder / name).read_bytes()) != state["files"][name]:
+                    raise CheckpointError(f"{folder / name} is damaged: its digest differs")
+            for seat in self.seats:
+                weights = load_file(folder / seat.value / "adapter_model.safetensors")
+                _fill(self.model, seat.value, weights, CheckpointError, str(folder))
+                saved = torch.load(
+                    folder / f"{seat.value}.optimizer.pt", map_location="cpu", weights_only=True
+                )
+                self.optimizers[seat].load_state_dict(saved)
+                self.steps[seat] = int(state["steps"][seat.value])
+                self.updates[seat] = int(state["updates"][seat.value])
+        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+            raise CheckpointError(
+                f"{folder} is not a whole learner checkpoint: {error!r}"
+            ) from error
+
+    def _files(self) -> list[str]:
+        names = ("{}/adapter_model.safetensors", "{}.optimizer.pt")
+        return [name.format(seat.value) for seat in self.seats for name in names]
+
+    def _identity(self) -> dict[str, Any]:
+        references = {
+            name: _digest(b"".join(t.numpy().tobytes() for t in self._weights(name).values()))
+            for name in sorted(self.model.peft_config)
+            if name.endswith("_ref")
+        }
+        return {
+            "model": _portable(self.model_name),
+            "lora": dataclasses.asdict(self.lora),
+            "seats": [seat.value for seat in self.seats],
+            "references": references,
+        }
+
+
+def _fill(
+    wrapped: Any, name: str, weights: dict[str, Tensor], error: type[Exception], where: str
+) -> None:
+    """Overwrites an adapter's tensors; every tensor must be there, and no other."""
+    expected = set(get_peft_model_state_dict(wrapped, adapter_name=name, save_embedding_layers=False))
+    if expected != set(weights):
+        odd = sorted(expected ^ set(weights))
+        raise error(
+            f"the adapter in {where} adapts other modules than lora.targets: {odd[0]} "
+            f"and {len(odd) - 1} more tensors are on one side only"
+        )
+    set_peft_model_state_dict(wrapped, weights, adapter_name=name)
+
+
+def _checkpoint_activations(base: Any) -> None:
+    """Recomputes activations in the backward pass; needs train mode, so every dropout is set to 0."""
+    base.gradient_checkpointing_enable({"use_reentrant": False})
+    base.train()
+    for module in base.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+        if hasattr(module, "attention_dropout"):
+            module.attention_dropout = 0.0
+
+
+def _portable(model_name: str) -> str:
+    """The model's name without the path of this machine."""
+    return Path(model_name).name if Path(model_name).is_dir() else model_name
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

