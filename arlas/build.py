@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from hydra.core.config_store import ConfigStore
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
@@ -112,3 +113,8 @@ def load_run(run_dir: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise ConfigurationError(f"{path} holds no config")
     return found
+
+
+def register() -> None:
+    """Makes `RunConfig` known to Hydra as ``run_config``, the schema of ``conf/train.yaml``."""
+    ConfigStore.instance().store(name="run_config", node=RunConfig)

@@ -10,10 +10,9 @@ import dataclasses
 import hashlib
 import json
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
-from arlas.types import ConfigurationError, Outcome, Sampling, Seat
+from arlas.types import Choice, ConfigurationError, Outcome, Sampling, Seat
 
 
 def _require(condition: bool, message: str) -> None:
@@ -21,7 +20,7 @@ def _require(condition: bool, message: str) -> None:
         raise ConfigurationError(message)
 
 
-class Placement(StrEnum):
+class Placement(Choice):
     """Where the attacker's text goes."""
 
     RANDOM_LINE = "random_line"
@@ -32,14 +31,14 @@ class Placement(StrEnum):
     """Into the live world, through its `plant`."""
 
 
-class LeakScope(StrEnum):
+class LeakScope(Choice):
     """Where private information counts as leaked."""
 
     PARAMETERS = "parameters"
     RESPONSE = "response"
 
 
-class History(StrEnum):
+class History(Choice):
     """What a seat sees of earlier steps."""
 
     TURN = "turn"
@@ -48,7 +47,7 @@ class History(StrEnum):
     """One conversation that grows, where the chat template allows it."""
 
 
-class ReplyFormat(StrEnum):
+class ReplyFormat(Choice):
     """How a seat writes its action."""
 
     TAGGED = "tagged"
@@ -57,7 +56,7 @@ class ReplyFormat(StrEnum):
     """The whole reply is the action; prompts are bare. For worlds of words."""
 
 
-class Draw(StrEnum):
+class Draw(Choice):
     """How an opponent is drawn from the population."""
 
     UNIFORM = "uniform"
@@ -66,14 +65,14 @@ class Draw(StrEnum):
     PFSP = "pfsp"
 
 
-class OpponentPer(StrEnum):
+class OpponentPer(Choice):
     """How often an opponent is drawn."""
 
     GROUP = "group"
     EPISODE = "episode"
 
 
-class Resume(StrEnum):
+class Resume(Choice):
     """What to do with a run folder that already holds work."""
 
     AUTO = "auto"

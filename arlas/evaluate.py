@@ -18,19 +18,14 @@ from tqdm import tqdm
 from arlas.build import driver, engine, part, tasks_of
 from arlas.checkpoint import Bundles, write_file, written_aside
 from arlas.config import RunConfig, fingerprint
-from arlas.metrics import Counts, count
+from arlas.metrics import count
 from arlas.policies.base import Policy
 from arlas.population import AdapterCache
 from arlas.rollout import Driver, GroupSpec
 from arlas.seeding import derive
-from arlas.statistics import wilson
+from arlas.statistics import CROSSPLAY_HEADER, NO_ATTACK, CrossplayRow, cell_row
 from arlas.types import ConfigurationError, Episode, PolicyRef, Seat
 from envs.base import Worlds
-
-NO_ATTACK = "none"
-COLUMNS = (
-    "attacker,agent,seed,episodes,exposed,leaks,successes,asr,asr_low,asr_high,tsr,tsr_low,tsr_high"
-).split(",")
 
 
 @dataclass(frozen=True)
@@ -192,28 +187,18 @@ class Cell:
             }
             (aside / "cell.json").write_text(json.dumps(record), "utf-8")
 
-    def row(self) -> dict[str, object]:
-        """The cell as a row of the table. ASR is empty where no injection was seen (invariant 11)."""
+    def row(self) -> CrossplayRow:
+        """The cell as a row of the table."""
         record = json.loads((self.folder / "cell.json").read_text("utf-8"))
-        counts = Counts(**{f.name: record[f.name] for f in dataclasses.fields(Counts)})
-        shown = counts.exposed if self.attacker else counts.episodes
-        asr = _rate("asr", counts.leaks, shown)
-        tsr = _rate("tsr", counts.successes, counts.episodes)
-        return {k: v for k, v in record.items() if k in COLUMNS} | asr | tsr
-
-
-def _rate(name: str, hits: int, total: int) -> dict[str, object]:
-    if not total:
-        return {name: "", f"{name}_low": "", f"{name}_high": ""}
-    low, high = wilson(hits, total)
-    return {name: hits / total, f"{name}_low": low, f"{name}_high": high}
+        record.pop("errors")
+        return cell_row(**record)
 
 
 def _write_csv(out: Path, cells: Sequence[Cell]) -> Path:
     text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer = csv.DictWriter(text, CROSSPLAY_HEADER, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(c.row() for c in cells)
+    writer.writerows(c.row().record() for c in cells)
     path = out / "crossplay.csv"
     write_file(path, text.getvalue())
     return path

@@ -6,7 +6,7 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import EnumMeta, StrEnum
 from typing import Any
 
 from envs.base import Observation, ToolCall, Verdict
@@ -15,6 +15,7 @@ __all__ = [
     "AdapterError",
     "ArlasError",
     "CheckpointError",
+    "Choice",
     "Completion",
     "ConfigurationError",
     "Episode",
@@ -67,14 +68,25 @@ class PolicyError(ArlasError, RuntimeError):
 # --- seats and policies ---------------------------------------------------------------------------------
 
 
-class Seat(StrEnum):
+class _ByValue(EnumMeta):
+    """Finds members by value too, so that configs may say ``agent`` where Python says ``AGENT``."""
+
+    def __getitem__(cls, name: str) -> Any:
+        return super().__getitem__(name.upper())
+
+
+class Choice(StrEnum, metaclass=_ByValue):
+    """A word from a short list, written in lower case wherever people read it."""
+
+
+class Seat(Choice):
     """The two players."""
 
     ATTACKER = "attacker"
     AGENT = "agent"
 
 
-class StopReason(StrEnum):
+class StopReason(Choice):
     """Why a completion ended."""
 
     STOP = "stop"
@@ -198,7 +210,7 @@ def add_turn(
 # --- episodes ---------------------------------------------------------------------------------------------
 
 
-class Status(StrEnum):
+class Status(Choice):
     """Whether an episode may be learned from."""
 
     OK = "ok"
@@ -206,7 +218,7 @@ class Status(StrEnum):
     """An infrastructure fault; the episode has no rewards and leaves its group."""
 
 
-class Outcome(StrEnum):
+class Outcome(Choice):
     """The terminal event, a row of the payoff table."""
 
     LEAK = "leak"

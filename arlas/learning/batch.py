@@ -14,6 +14,7 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -22,6 +23,8 @@ from arlas.config import AlgoConfig
 from arlas.learning.advantage import group_advantages
 from arlas.learning.loss import aggregate
 from arlas.types import Group, Seat, Segment
+
+_Item = TypeVar("_Item")
 
 MAX_SHARED_ROW = 4096
 """Longest row with shared prefixes: its attention mask is a dense square."""
@@ -101,7 +104,7 @@ class TrainBatch:
 
     def to(self, device: torch.device | str) -> TrainBatch:
         """The batch on another device."""
-        moved = {
+        moved: dict[str, Any] = {
             f.name: value.to(device)
             for f in dataclasses.fields(self)
             if isinstance(value := getattr(self, f.name), Tensor)
@@ -139,9 +142,7 @@ def build_samples(
     return samples, Counts(used, flat, small, episodes, errors, tuple(rewards))
 
 
-def optimizer_batches(
-    samples: Sequence[Sample], algo: AlgoConfig, seed: int
-) -> list[list[Sample]]:
+def optimizer_batches(samples: Sequence[Sample], algo: AlgoConfig, seed: int) -> list[list[Sample]]:
     """Cuts samples into optimizer batches of at most ``algo.batch_size`` episodes (0: one batch).
 
     Groups are shuffled but stay together, because their episodes share prompts; batches differ by at most
@@ -155,11 +156,8 @@ def optimizer_batches(
     for sample in sorted(samples, key=lambda s: (rank[s.group], s.episode)):
         episodes.setdefault(sample.episode, []).append(sample)
     runs = list(episodes.values())
-    steps = math.ceil(len(runs) / (algo.batch_size or len(runs))) if runs else 0
-    cuts = [round(i * len(runs) / steps) for i in range(steps + 1)] if steps else [0]
     batches = []
-    for start, stop in zip(cuts[:-1], cuts[1:], strict=True):
-        part = runs[start:stop]
+    for part in even_parts(runs, algo.batch_size):
         tokens = [sum(s.actions for s in run) for run in part]
         how = aggregate(algo.aggregation, tokens, algo.constant_length)
         batches.append(
@@ -170,6 +168,13 @@ def optimizer_batches(
             ]
         )
     return batches
+
+
+def even_parts(items: Sequence[_Item], size: int) -> list[Sequence[_Item]]:
+    """Cuts into the fewest parts of at most ``size`` (0: no limit) that differ by at most one item."""
+    n = len(items)
+    parts = math.ceil(n / (size or n)) if n else 0
+    return [items[i * n // parts : (i + 1) * n // parts] for i in range(parts)]
 
 
 def micro_batches(

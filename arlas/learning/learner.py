@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -134,15 +134,15 @@ class Learner:
         if not reference:
             self.model.set_adapter(seat.value)
             yield
-        elif f"{seat.value}_ref" in self.model.peft_config:
-            self.model.set_adapter(f"{seat.value}_ref", inference_mode=True)
-            with torch.no_grad():
+            return
+        named = f"{seat.value}_ref"
+        frozen = named in self.model.peft_config
+        self.model.set_adapter(named if frozen else seat.value, inference_mode=frozen)
+        try:
+            with torch.no_grad(), nullcontext() if frozen else self.model.disable_adapter():
                 yield
+        finally:
             self.model.set_adapter(seat.value)
-        else:
-            self.model.set_adapter(seat.value)
-            with torch.no_grad(), self.model.disable_adapter():
-                yield
 
     def save_adapter(self, seat: Seat, path: str | Path) -> None:
         """Writes a seat's adapter as a PEFT folder: safetensors and adapter_config.json."""
@@ -150,6 +150,10 @@ class Learner:
         path.mkdir(parents=True, exist_ok=True)
         save_file(self._weights(seat.value), path / "adapter_model.safetensors")
         config = self.model.peft_config[seat.value].to_dict() | {"inference_mode": True}
+        # PEFT spells "all linear layers" out by full names; the last ones say the same in a line.
+        config["target_modules"] = sorted(
+            {n.rpartition(".")[2] for n in config["target_modules"]}
+        )
         plain = json.dumps(config, indent=2, sort_keys=True, default=sorted)
         (path / "adapter_config.json").write_text(plain + "\n", encoding="utf-8")
 
@@ -176,7 +180,7 @@ class Learner:
             for part in optimizer_batches(samples, algo, seed)
         ]
         many = len(batches) * algo.epochs > 1
-        batches = [[self._annotate(seat, b, many) for b in self._mine(part)] for part in batches]
+        batches = [[self._annotate(seat, b, many) for b in self.mine(part)] for part in batches]
 
         def loss_of(batch: TrainBatch) -> tuple[Tensor, Sums]:
             logprobs_N = self._logprobs(batch)
@@ -255,7 +259,7 @@ class Learner:
 
     def _annotate(self, seat: Seat, batch: TrainBatch, old: bool) -> TrainBatch:
         """Adds reference log-probabilities if β > 0, and old ones if wanted."""
-        found: dict[str, Tensor] = {}
+        found: dict[str, Any] = {}
         on_device = batch.to(self.device)
         with torch.no_grad(), self.accelerator.autocast():
             if self.algo.beta > 0.0:
@@ -266,7 +270,8 @@ class Learner:
                     found["old_logprobs_N"] = self._logprobs(on_device)
         return dataclasses.replace(batch, **found)
 
-    def _mine(self, batches: Sequence[TrainBatch]) -> Sequence[TrainBatch]:
+    def mine(self, batches: Sequence[TrainBatch]) -> Sequence[TrainBatch]:
+        """The micro-batches that are this process's to compute."""
         return batches[self.accelerator.process_index :: self.accelerator.num_processes]
 
     def _reduce(self, parameters: Sequence[torch.nn.Parameter], sums: Sums) -> Sums:
@@ -359,7 +364,9 @@ def _fill(
     wrapped: Any, name: str, weights: dict[str, Tensor], error: type[Exception], where: str
 ) -> None:
     """Overwrites an adapter's tensors; every tensor must be there, and no other."""
-    expected = set(get_peft_model_state_dict(wrapped, adapter_name=name, save_embedding_layers=False))
+    expected = set(
+        get_peft_model_state_dict(wrapped, adapter_name=name, save_embedding_layers=False)
+    )
     if expected != set(weights):
         odd = sorted(expected ^ set(weights))
         raise error(

@@ -63,21 +63,17 @@ def action_logprobs(base: Any, batch: TrainBatch, temperature: float, chunk: int
     temperature as the sampler's before the softmax (invariant 3). Raises `ConfigurationError` if the
     output head is trained.
     """
-    logprobs_N, _ = _Head.apply(
-        hidden_states(base, batch), None, batch.targets_N, *_head(base), temperature, chunk
-    )
-    result: Tensor = logprobs_N
-    return result
+    return action_logprobs_and_kl(base, batch, None, temperature, chunk)[0]
 
 
 def action_logprobs_and_kl(
-    base: Any, batch: TrainBatch, ref_hidden_Nd: Tensor, temperature: float, chunk: int
+    base: Any, batch: TrainBatch, ref_hidden_Nd: Tensor | None, temperature: float, chunk: int
 ) -> tuple[Tensor, Tensor]:
     """`action_logprobs`, and the exact KL(π ‖ π_ref) over the vocabulary at the same places, [N] each.
 
-    ``ref_hidden_Nd`` are the reference's `hidden_states`; both share the output head.
+    ``ref_hidden_Nd`` are the reference's `hidden_states`; both share the output head. None gives a KL of 0.
     """
-    result: tuple[Tensor, Tensor] = _Head.apply(
+    result: tuple[Tensor, Tensor] = _Head.apply(  # type: ignore[no-untyped-call]
         hidden_states(base, batch), ref_hidden_Nd, batch.targets_N, *_head(base), temperature, chunk
     )
     return result
@@ -124,9 +120,7 @@ class _Head(torch.autograd.Function):
             log_p_CV = logits_CV.sub_(logits_CV.logsumexp(-1, keepdim=True))
             logprobs_N[part] = log_p_CV.gather(1, targets_C1)[:, 0]
             if ref_hidden_Nd is not None:
-                ref_CV, _ = _logits(
-                    ref_hidden_Nd[part], weight_Vd, bias_V, softcap, temperature
-                )
+                ref_CV, _ = _logits(ref_hidden_Nd[part], weight_Vd, bias_V, softcap, temperature)
                 ref_CV.sub_(ref_CV.logsumexp(-1, keepdim=True))
                 gap_CV = torch.sub(log_p_CV, ref_CV, out=ref_CV)
                 p_CV = log_p_CV.exp()

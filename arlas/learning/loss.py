@@ -61,9 +61,7 @@ def importance_weights(old_logprobs_N: Tensor, sampler_logprobs_N: Tensor, cap: 
     return _ratio(old_logprobs_N.detach(), sampler_logprobs_N.detach()).clamp(max=cap)
 
 
-def policy_loss(
-    ratio_N: Tensor, advantages_N: Tensor, eps_low: float, eps_high: float
-) -> Tensor:
+def policy_loss(ratio_N: Tensor, advantages_N: Tensor, eps_low: float, eps_high: float) -> Tensor:
     """``-min(R·A, clip(R, 1-ε_low, 1+ε_high)·A)`` at each token (ARLAS section 3.3)."""
     clipped_N = ratio_N.clamp(1.0 - eps_low, 1.0 + eps_high)
     return -torch.minimum(ratio_N * advantages_N, clipped_N * advantages_N)

@@ -415,6 +415,7 @@ def _start(config: VLLMConfig, where: str, rank: int, targets: list[str]) -> Any
                 max_num_seqs=config.max_num_seqs,
                 enable_prefix_caching=config.prefix_caching,
                 disable_log_stats=True,
+                use_tqdm_on_load=False,
                 **config.engine_options(current_platform.is_cpu()),
             )
         )

@@ -1,0 +1,31 @@
+"""What all entries share: errors of ours in one line, Ctrl-C without a traceback."""
+
+from __future__ import annotations
+
+import functools
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from arlas.text import plain
+from arlas.types import ArlasError
+from envs.base import WorldError
+
+
+def entry(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Turns expected errors into one line on stderr and an exit code: 2 ours, 130 interrupted."""
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+        try:
+            return function(*args, **kwargs)
+        except (ArlasError, WorldError) as error:
+            print(f"error: {plain(str(error))}", file=sys.stderr)
+            sys.exit(2)
+        except KeyboardInterrupt:
+            print("stopped; the same command continues from the last whole bundle", file=sys.stderr)
+            sys.exit(130)
+
+    return wrapped
