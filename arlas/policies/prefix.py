@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -128,6 +128,12 @@ class PrefixStore:
 
     def _keys(
         self, adapter: str | None, tokens: Sequence[int]
-    ) -> itertools.chain[tuple[object, tuple[int, ...]]]:
-        """The keys of the whole blocks of ``tokens``, each found through the block before it."""
-        raise NotImplementedError
+    ) -> Iterator[tuple[object, tuple[int, ...]]]:
+        """The keys of the whole blocks of ``tokens``, up to the first that is not stored."""
+        parent: object = (adapter,)
+        for start in range(0, len(tokens) - self.block + 1, self.block):
+            key = (parent, tuple(tokens[start : start + self.block]))
+            yield key
+            if key not in self._blocks:
+                return
+            parent = self._blocks[key].number
