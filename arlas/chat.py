@@ -91,6 +91,14 @@ class Chat:
                 ids.extend(self.encode(contents[piece]))
         return tuple(ids)
 
+    @property
+    def end_of_turn(self) -> int:
+        """The token that the template writes behind an assistant's message."""
+        pieces = self._scaffold(("user", "assistant", "user"))
+        after = pieces[pieces.index(1) + 1]
+        assert isinstance(after, tuple)
+        return after[0]
+
     def encode(self, text: str) -> tuple[int, ...]:
         """Token ids of plain text; the names of special tokens in it are ordinary characters."""
         found = self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)

@@ -357,7 +357,7 @@ class RunConfig:
     resume: Resume = Resume.AUTO
     threads: int = 0
     """torch threads; 0 leaves torch's own choice."""
-    objective: str = "reward/agent"
+    objective: str = "agent/reward_mean"
     """The metric that `train` returns, for Hydra sweeps."""
     env: Any = None
     policy: Any = None

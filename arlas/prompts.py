@@ -8,6 +8,7 @@ them takes the private information.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from arlas.config import ReplyFormat
 from arlas.types import Message
@@ -64,3 +65,29 @@ def attacker_messages(
         Message("system", ATTACKER_RULES.format(fields=", ".join(fields))),
         Message("user", f"Task: {goal}\n{_past(past)}Observation:\n{observation}"),
     ]
+
+
+@dataclass(frozen=True)
+class View:
+    """What a seat was told, read back from its prompt: for teachers that work on text."""
+
+    goal: str
+    observation: str
+    past: tuple[str, ...] = ()
+    user: Mapping[str, str] = field(default_factory=dict)
+
+
+def read_prompt(messages: Sequence[Message]) -> View:
+    """The inverse of `agent_messages` and `attacker_messages` for the tagged format.
+
+    Raises ValueError if the last message is not one of theirs.
+    """
+    text = messages[-1].content
+    head, found, observation = text.partition("Observation:\n")
+    _, task, rest = head.partition("Task: ")
+    if not found or not task:
+        raise ValueError("not a prompt of the game")
+    goal, _, past = rest.partition("\nSo far:\n")
+    private = head.partition("Private data:\n")[2].partition("\nTask: ")[0]
+    user = dict(line.split(": ", 1) for line in private.splitlines() if ": " in line)
+    return View(goal.strip("\n"), observation, tuple(past.splitlines()), user)

@@ -303,6 +303,6 @@ def _first_version(folder: str | None) -> str:
 
 
 def _line(row: dict[str, Any]) -> str:
-    shown = ("agent/tsr", "agent/asr", "agent/reward", "attacker/asr", "attacker/reward")
+    shown = ("agent/tsr", "agent/asr", "agent/reward_mean", "attacker/asr", "attacker/reward_mean")
     figures = "  ".join(f"{k} {row[k]:.3f}" for k in shown if isinstance(row.get(k), float))
     return f"iteration {row['iteration']}: {figures}"

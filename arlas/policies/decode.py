@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import transformers
 from torch import Tensor
+from transformers.masking_utils import sdpa_mask
 
 from arlas.policies.prefix import LayerKV, PrefixStore, plan
 from arlas.policies.sampling import draw
@@ -45,7 +46,9 @@ def grouped_attention(
     batch, heads, length, width = query.shape
     groups = heads // key.shape[1]
     folded = query.reshape(batch, key.shape[1], groups * length, width)
-    if attention_mask is None:  # outside of the engine: plain causal attention over the last T slots
+    if (
+        attention_mask is None
+    ):  # outside of the engine: plain causal attention over the last T slots
         slots = torch.arange(key.shape[2], device=query.device)
         attention_mask = (slots <= slots[-length:, None])[None, None]
     if length > 1 and groups > 1:
@@ -57,6 +60,7 @@ def grouped_attention(
 
 
 transformers.AttentionInterface.register(GROUPED, grouped_attention)
+transformers.AttentionMaskInterface.register(GROUPED, sdpa_mask)
 
 
 class SlotCache(transformers.Cache):  # type: ignore[misc]
@@ -143,7 +147,7 @@ class Row:
     request: Request
     adapter: str | None
     """The engine's own name of the adapter."""
-    uniforms: Tensor
+    uniforms: list[float]
     max_tokens: int
     tag: Any = None
     tokens: list[int] = field(default_factory=list)
@@ -246,13 +250,13 @@ class Engine:
         if lines <= cache.lines and slots <= cache.slots:
             return
         slots = max(-(-slots // 64) * 64, cache.slots if lines * cache.slots <= budget else 0)
-        if max(lines, cache.lines) * slots <= budget:
-            lines = max(lines, cache.lines)
+        roomy = max(-(-lines // 8) * 8, cache.lines)  # not a new buffer for every row that joins
+        lines = roomy if roomy * slots <= budget else lines
         cache.resize(lines, slots, len(self.rows))
 
     def _sample(self, logits_BV: Tensor, first: int) -> list[Row]:
         rows = self.rows[first:]
-        numbers = torch.stack([r.uniforms[len(r.tokens)] for r in rows])
+        numbers = torch.tensor([r.uniforms[len(r.tokens)] for r in rows], dtype=torch.float64)
         samplings = [r.request.sampling for r in rows]
         penalized = any(s.repetition_penalty != 1.0 for s in samplings)
         contexts = [(*r.prompt, *r.tokens) if penalized else () for r in rows]
@@ -287,15 +291,15 @@ class Engine:
         for level in plan(prompts, shared):
             jobs = []
             for span in level:
-                row = leaders[span.members[0]]
-                prompt = new[row].prompt
-                start = self._from_store(new[row], first + row, span.start, span.end)
-                jobs.append((row, start, span.end, span.end == len(prompt)))
+                i = leaders[span.members[0]]
+                start = self._from_store(new[i], first + i, span.start, span.end)
+                if start < span.end:
+                    jobs.append((i, start, span.end, span.end == len(new[i].prompt)))
             self._compute(new, first, jobs, logits)
             for span in level:
-                row, *others = (first + leaders[m] for m in span.members)
+                source, *others = (first + leaders[m] for m in span.members)
                 if others:
-                    self._cache.copy(row, others, span.start, span.end)
+                    self._cache.copy(source, others, span.start, span.end)
         for i in leaders:
             twins = [first + j for j, leader in enumerate(owner) if leader == i and j != i]
             if twins:
@@ -343,9 +347,7 @@ class Engine:
                 elif final:
                     logits[row] = out
 
-    def _piece(
-        self, new: Sequence[Row], first: int, pieces: list[tuple[int, int, int]]
-    ) -> Tensor:
+    def _piece(self, new: Sequence[Row], first: int, pieces: list[tuple[int, int, int]]) -> Tensor:
         """One forward pass over prompt tokens [start, end) of some rows, padded on the left."""
         width = max(end - start for _, start, end in pieces)
         depth = max(end for *_, end in pieces)
@@ -359,7 +361,12 @@ class Engine:
             line = torch.full((n,), first + row)
             write.append(
                 torch.stack(
-                    [torch.full((n,), i), torch.arange(width - n, width), line, torch.arange(start, end)]
+                    [
+                        torch.full((n,), i),
+                        torch.arange(width - n, width),
+                        line,
+                        torch.arange(start, end),
+                    ]
                 )
             )
             self.computed_tokens += n

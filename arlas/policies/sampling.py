@@ -10,10 +10,11 @@ from torch import Tensor
 from arlas.types import Sampling
 
 
-def uniforms(seed: int, n: int) -> Tensor:
+def uniforms(seed: int, n: int) -> list[float]:
     """The ``n`` numbers in [0, 1) by which a request draws its tokens: a row's own, whatever its batch."""
     generator = torch.Generator().manual_seed(seed % 2**63)
-    return torch.rand(n, generator=generator, dtype=torch.float64)
+    numbers: list[float] = torch.rand(n, generator=generator, dtype=torch.float64).tolist()
+    return numbers
 
 
 def draw(
@@ -57,7 +58,9 @@ def draw(
 
 def _filters(sampling: Sampling) -> bool:
     plain = sampling.repetition_penalty == 1.0
-    if sampling.temperature == 0.0:  # greedy: the largest logit survives every filter but the penalty
+    if (
+        sampling.temperature == 0.0
+    ):  # greedy: the largest logit survives every filter but the penalty
         return not plain
     return not (plain and sampling.top_k <= 0 and sampling.top_p >= 1.0 and sampling.min_p <= 0.0)
 

@@ -88,19 +88,15 @@ class VLLMConfig:
             if on_cpu
             else {"dtype": "auto", "gpu_memory_utilization": 0.4, "enforce_eager": False}
         )
-        chosen |= {
-            key: value
-            for key in (
-                "dtype",
-                "gpu_memory_utilization",
-                "kv_cache_memory_bytes",
-                "max_num_batched_tokens",
-                "block_size",
-                "enforce_eager",
-            )
-            if (value := getattr(self, key)) is not None
+        own = {
+            "dtype": self.dtype,
+            "gpu_memory_utilization": self.gpu_memory_utilization,
+            "kv_cache_memory_bytes": self.kv_cache_memory_bytes,
+            "max_num_batched_tokens": self.max_num_batched_tokens,
+            "block_size": self.block_size,
+            "enforce_eager": self.enforce_eager,
         }
-        return chosen
+        return chosen | {key: value for key, value in own.items() if value is not None}
 
 
 class VLLMPolicy:
@@ -128,24 +124,25 @@ class VLLMPolicy:
         self._requests = itertools.count()
         self._max_adapters = config.max_cpu_loras
         self._adapters: dict[str, Any] = {}
-        self._closed = False
+        self._folder = tempfile.TemporaryDirectory(prefix="arlas-zero-adapter-")
+        self._engine: EngineThread | None = None
         if not _OPEN.acquire(blocking=False):
             raise ConfigurationError(
                 "a process has room for one vLLM engine: close the other one first"
             )
+        self._open = True
         try:
             self._engine = EngineThread(lambda: _start(config, where, self._rank, self._targets))
+            model_config = self._engine.ask(lambda engine: engine.model_config)
+            self._max_len: int = model_config.max_model_len
+            self._vocabulary: int = model_config.get_vocab_size()
+            _write_zero_adapter(Path(self._folder.name), linear, self._targets)
+            self._base = self._add("base", Path(self._folder.name))
         except BaseException as error:
-            _OPEN.release()
+            self.close()
             if isinstance(error, (ValueError, RuntimeError)):
                 raise ConfigurationError(f"vLLM cannot serve {config.model}: {error}") from error
             raise
-        model_config = self._engine.ask(lambda engine: engine.model_config)
-        self._max_len: int = model_config.max_model_len
-        self._vocabulary: int = model_config.get_vocab_size()
-        self._folder = tempfile.TemporaryDirectory(prefix="arlas-zero-adapter-")
-        _write_zero_adapter(Path(self._folder.name), linear, self._targets)
-        self._base = self._add("base", Path(self._folder.name))
 
     async def complete(self, request: Request) -> Completion:
         """See `arlas.policies.base.Policy.complete`. A cancelled call leaves the engine at once."""
@@ -157,13 +154,13 @@ class VLLMPolicy:
             )
         self._check(request)
         id = str(next(self._requests))
-        future = self._engine.submit(
+        future = self._thread.submit(
             id, request.prompt_ids, _params(request.sampling, request.seed, self._stops), adapter
         )
         try:
             output = (await future).outputs[0]
         except asyncio.CancelledError:
-            self._engine.abort(id)
+            self._thread.abort(id)
             raise
         token_ids = tuple(output.token_ids)
         if output.finish_reason not in ("stop", "length") or len(output.logprobs) != len(token_ids):
@@ -198,7 +195,7 @@ class VLLMPolicy:
         """See `arlas.policies.base.Policy.unload_adapter`. Requests that run with it still end well."""
         adapter = self._adapters.pop(name, None)
         if adapter is not None:
-            self._engine.retire(adapter.lora_int_id)
+            self._thread.retire(adapter.lora_int_id)
 
     def adapters(self) -> tuple[str, ...]:
         """Names of the loaded adapters."""
@@ -206,12 +203,19 @@ class VLLMPolicy:
 
     def close(self) -> None:
         """Frees the engine. Safe to call twice."""
-        if not self._closed:
-            self._closed = True
-            self._engine.close()
+        if self._open:
+            self._open = False
+            if self._engine is not None:
+                self._engine.close()
             self._adapters.clear()
             self._folder.cleanup()
             _OPEN.release()
+
+    @property
+    def _thread(self) -> EngineThread:
+        if self._engine is None:
+            raise PolicyError("the vLLM engine did not start")
+        return self._engine
 
     def _add(self, name: str, path: Path) -> Any:
         from vllm.lora.request import LoRARequest
@@ -220,7 +224,7 @@ class VLLMPolicy:
         # The prefix cache knows adapters by name and path: the number makes each loading a new one, so that
         # keys and values of an adapter that had the same name or folder before are never found again.
         adapter = LoRARequest(f"{name}#{id}", id, str(path.resolve()))
-        self._engine.ask(lambda engine: engine.add_lora(adapter))
+        self._thread.ask(lambda engine: engine.add_lora(adapter))
         return adapter
 
     def _check(self, request: Request) -> None:

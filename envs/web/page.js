@@ -75,7 +75,8 @@
   const CONTROLS = 'input, select, textarea, button, a, [contenteditable=true]';
   const SHAPES = new Set(['rect', 'circle', 'ellipse', 'polygon', 'polyline', 'line', 'path']);
   const WRAPPERS = new Set(['html', 'body', 'form', 'table', 'tbody', 'thead', 'svg', 'g', 'fieldset']);
-  const HANDLES = /\bui-(draggable|droppable|sortable-handle|selectee|resizable-handle)\b/;
+  const HANDLES = /\bui-(draggable|droppable|sortable-handle|selectee|resizable-se)\b/;
+  const NOISE = /^(bold|hide|(ui|wheelnav)-(button|widget|corner|state|icon|resizable-handle|menu-item|helper|id)(-.*)?)$/;
   const SKIPPED = new Set(['script', 'style', 'template', 'noscript', 'head', 'title', 'defs', 'br', 'hr', 'option']);
 
   function visible(el) {
@@ -87,7 +88,8 @@
 
   function clickable(el, tag) {
     if (WRAPPERS.has(tag) || el.id === 'wrap' || el.id === 'area') return false;
-    if (el.querySelector(CONTROLS)) return false;
+    if (el.querySelector(CONTROLS) || el.classList.contains('ui-slider')) return false;
+    if (el.classList.contains('ui-resizable-handle') && (el.closest('.ui-dialog') || !HANDLES.test(el.className))) return false;
     if (hears(el, ['click', 'mousedown', 'mouseup', 'dblclick']) || HANDLES.test(el.getAttribute('class') ?? '')) return true;
     return getComputedStyle(el).cursor === 'pointer' && getComputedStyle(el.parentElement).cursor !== 'pointer';
   }
@@ -106,7 +108,7 @@
     const role = el.getAttribute('role');
     if (ROLES.has(role) && !el.querySelector('input, select, textarea')) return role;
     if (tag === 'a') return 'link';
-    if (tag === 'img' || tag === 'canvas') return tag;
+    if (tag === 'canvas') return tag;
     if (el.classList.contains('ui-slider-handle')) return 'slider';
     if (SHAPES.has(tag) && el.ownerSVGElement) return tag;
     if (tag === 'label' && el.control) return null;
@@ -131,8 +133,8 @@
   // An icon without any text is told by its class or id, as a person tells it by its looks.
   function looks(el) {
     const source = el.getAttribute('src')?.split('/').pop().split('.')[0];
-    const words = [...el.classList].filter((word) => !/^(ui-|bold$|hide$)/.test(word)).join(' ');
-    return source || words || el.id || el.getAttribute('class') || '';
+    const words = [...el.classList].filter((word) => !NOISE.test(word)).join(' ');
+    return source || words || (NOISE.test(el.id) ? '' : el.id);
   }
 
   function valueOf(el, role) {
@@ -166,9 +168,10 @@
     const expanded = el.getAttribute('aria-expanded');
     if (expanded) said.push(expanded === 'true' ? 'expanded' : 'collapsed');
     if (el.disabled || el.getAttribute('aria-disabled') === 'true') said.push('disabled');
-    if (SHAPES.has(role)) {
+    if (el.ownerSVGElement) {
       const style = getComputedStyle(el);
       const fill = style.fill === 'none' ? style.stroke : style.fill;
+      if (role === 'polygon') said.push(`sides=${el.points.numberOfItems}`);
       said.push(`color=${el.getAttribute('fill') || color(fill) || fill}`, geometry(el));
     } else if (role === 'canvas') {
       said.push(geometry(el));
@@ -176,6 +179,8 @@
       const background = color(getComputedStyle(el).backgroundColor);
       if (background) said.push(`color=${background}`);
     }
+    const icon = role === 'menuitem' && /\bui-icon-\S+/.exec(el.querySelector(':scope > .ui-icon, :scope > * > .ui-icon')?.className);
+    if (icon) said.push(`icon=${icon[0]}`);
     if (document.activeElement === el) said.push('focused');
     return said;
   }
@@ -203,8 +208,10 @@
         const tag = node.tagName.toLowerCase();
         if (tag === 'br' || tag === 'hr') flush();
         if (SKIPPED.has(tag) || node.id === 'query' || !visible(node)) continue;
+        if (run.inside && tag === 'svg') continue; // an icon of the element around it
         const role = roleOf(node, tag);
         if (role) emit(node, tag, role, run, flush);
+        else if (tag === 'img') run.text += ` ${node.alt || node.title || looks(node)} `;
         else if (tag === 'tr' && !node.querySelector(CONTROLS) && plain(node)) {
           flush();
           const cells = [...node.cells].map((cell) => clean(cell.innerText));
@@ -219,6 +226,7 @@
         }
       }
     }
+    const quoted = (text) => { const found = /"(?:[^"\\]|\\.)*"/.exec(text); return found ? JSON.parse(found[0]) : ''; };
     const plain = (row) => ![...row.querySelectorAll('*')].some((el) => roleOf(el, el.tagName.toLowerCase()));
 
     function emit(el, tag, role, run, flush) {
@@ -234,11 +242,15 @@
       flush();
       if (TYPED.has(role) || tag === 'input' || SHAPES.has(role)) return line(el, role, name);
       const place = lines.length;
-      const inner = { text: '' };
+      const inner = { text: '', inside: true };
+      idOf(el);
       walk(el, inner, () => { inner.text += ' '; });
       const nested = lines.splice(place);
-      line(el, role, clean(inner.text) || clean(name) || looks(el));
-      lines.push(...nested);
+      const own = clean(inner.text) || clean(name);
+      // A frame around other lines is no line of its own, and a tab around its link is one line.
+      const link = nested.length === 1 && /(^|\] )link /.test(nested[0]) ? quoted(nested[0]) : '';
+      if (own || link || nested.length === 0) line(el, role, own || link || looks(el));
+      if (!link || (own && own !== link)) lines.push(...nested);
     }
 
     const run = { text: '' };
@@ -264,12 +276,13 @@
     return [...inert.childNodes].map((node) => document.importNode(node, true));
   }
 
+  // Beside the task's own area, so that no script of the page takes the text for its own element.
   function plant(text, markup, first) {
     planted?.remove();
     planted = document.createElement('div');
     planted.append(...(markup ? safe(text) : [text]));
-    const area = document.getElementById('area') ?? document.body;
-    area[first ? 'prepend' : 'append'](planted);
+    const area = document.getElementById('area') ?? document.body.firstElementChild;
+    first ? area.before(planted) : area.after(planted);
   }
 
   // --- an episode -----------------------------------------------------------------------------------------
@@ -286,6 +299,7 @@
   const wantsKeys = (el) => el.matches('.ui-autocomplete-input') || hears(el, ['keydown', 'keyup', 'keypress']);
 
   async function look(idFirst, limit) {
+    if (!alive) return { alive, text: '', done: true, raw: 0, reason: 'the page was left' };
     await settle(limit);
     return {
       alive,
@@ -296,5 +310,5 @@
     };
   }
 
-  window.__arlas = { begin, find, look, plant, settle, wantsKeys, isPlanted: (el) => planted?.contains(el) ?? false };
+  window.__arlas = { begin, find, look, plant, wantsKeys };
 })();
