@@ -106,32 +106,23 @@ def _effects(rows: Sequence[CrossplayRow]) -> str:
     if not rows:
         return "No cross-play was saved, so nothing can be said about the effect of training."
     lines = []
-    for start in dict.fromkeys([*agents[:1], *(a for a in agents if a == "sft")]):
-        if start != agents[-1]:
-            of, than = _of(rows, "agent", agents[-1]), _of(rows, "agent", start)
-            pair = f"agent {markdown(agents[-1])} against {markdown(start)}"
-            lines.append(_effect(f"ASR, {pair}, all attackers", of, than, _attack_counts))
-            lines.append(_effect(f"TSR, {pair}, all attackers", of, than, _task_counts))
-    for start in dict.fromkeys([*attackers[:1], *(a for a in attackers if a == "sft")]):
-        if start != attackers[-1]:
-            of, than = _of(rows, "attacker", attackers[-1]), _of(rows, "attacker", start)
-            pair = f"attacker {markdown(attackers[-1])} against {markdown(start)}"
-            lines.append(_effect(f"ASR, {pair}, all agents", of, than, _attack_counts))
+    for seat, names in ((Seat.AGENT, agents), (Seat.ATTACKER, attackers)):
+        for start in dict.fromkeys([*names[:1], *(n for n in names if n == "sft")]):
+            if start != names[-1]:
+                others = "attackers" if seat is Seat.AGENT else "agents"
+                pair = f"{seat.value} {markdown(names[-1])} against {markdown(start)}, all {others}"
+                lines.append(_effect(f"ASR, {pair}", rows, seat, names[-1], start, _attack_counts))
+                lines.append(_effect(f"TSR, {pair}", rows, seat, names[-1], start, _task_counts))
     if not lines:
         return "Only one stage of each seat was evaluated, so nothing can be said about training."
     note = (
-        "Differences in percentage points with 95 % intervals (Newcombe), over episodes pooled from all "
-        "seeds; they do not cover how another training run would come out."
+        "Differences in percentage points with 95 % intervals (Newcombe), over episodes pooled from the "
+        "seeds and opponents that both stages met; they do not cover how another training run would come out."
     )
     return "\n".join(f"- {entry}" for entry in lines) + f"\n\n{note}"
 
 
 Counts = Callable[[Sequence[CrossplayRow]], tuple[int, int]]
-
-
-def _of(rows: Sequence[CrossplayRow], column: str, name: str) -> list[CrossplayRow]:
-    """The attacked cells of one policy."""
-    return [r for r in rows if getattr(r, column) == name and r.attacker != NO_ATTACK]
 
 
 def _attack_counts(rows: Sequence[CrossplayRow]) -> tuple[int, int]:
@@ -143,14 +134,27 @@ def _task_counts(rows: Sequence[CrossplayRow]) -> tuple[int, int]:
 
 
 def _effect(
-    what: str, of: Sequence[CrossplayRow], than: Sequence[CrossplayRow], count: Counts
+    what: str, rows: Sequence[CrossplayRow], seat: Seat, last: str, first: str, count: Counts
 ) -> str:
-    (hits, n), (hits_0, n_0) = count(of), count(than)
-    if n == 0 or n_0 == 0:
-        return f"{what}: not applicable, no episode counts."
+    """Two stages of one seat, over the opponents and seeds that both have met with something to count."""
+
+    def cells(name: str) -> dict[tuple[str, int], CrossplayRow]:
+        of = [r for r in rows if getattr(r, seat.value) == name and r.attacker != NO_ATTACK]
+        other = "attacker" if seat is Seat.AGENT else "agent"
+        return {(getattr(r, other), r.seed): r for r in of if count([r])[1]}
+
+    one, two = cells(last), cells(first)
+    shared = one.keys() & two.keys()
+    if not shared:
+        return f"{what}: not applicable, no two cells to compare."
+    hits, n = count([one[key] for key in shared])
+    hits_0, n_0 = count([two[key] for key in shared])
     gap, low, high = (100 * v for v in difference(hits, n, hits_0, n_0))
     shown = "**no effect shown**" if low <= 0 <= high else "higher" if gap > 0 else "lower"
-    return f"{what}: {rate(hits, n)} against {rate(hits_0, n_0)}, {gap:+.1f} ({low:+.1f} to {high:+.1f}): {shown}."
+    return (
+        f"{what}: {rate(hits, n)} against {rate(hits_0, n_0)}, "
+        f"{gap:+.1f} ({low:+.1f} to {high:+.1f}): {shown}."
+    )
 
 
 def _crossplay(rows: Sequence[CrossplayRow], csv_path: Path) -> str:

@@ -312,6 +312,50 @@ class InitConfig:
 
 
 @dataclass
+class SFTConfig:
+    """Warm start by imitation; the defaults are the paper's."""
+
+    lr: float = 5e-6
+    batch_size: int = 128
+    """Turns an optimizer step; 0 takes all at once."""
+    beta: float = 0.05
+    """Weight of the exact KL to the base model (β_SFT)."""
+    epochs: int = 1
+    max_steps: int = 0
+    """Stop after so many optimizer steps; 0 leaves it to ``epochs``."""
+    eval_share: float = 0.0
+    """Share of the episodes held out to measure the loss on."""
+    micro_batch_tokens: int = 16384
+    seed: int = 0
+
+    def validate(self) -> None:
+        """Raises `ConfigurationError` on values that make no sense."""
+        _require(self.lr > 0.0, f"sft.lr must be above 0, got {self.lr}")
+        _require(self.beta >= 0.0, f"sft.beta must not be negative, got {self.beta}")
+        _require(self.batch_size >= 0 and self.epochs >= 1, "sft.batch_size ≥ 0 and sft.epochs ≥ 1")
+        _require(0.0 <= self.eval_share < 1.0, "sft.eval_share must lie in [0, 1)")
+
+
+@dataclass
+class CollectConfig:
+    """Demonstrations: teachers play the game, each seat's wins are kept (ARLAS, section 3.2)."""
+
+    agent: str = "scripted"
+    """Who plays the agent: a teacher's name, base, or the folder of an adapter."""
+    attacker: str = "scripted"
+    episodes: int = 128
+    attacked_share: float = 0.5
+    """Share of the episodes that have an attacker."""
+    chunk: int = 32
+    """Episodes written at once; a killed collection continues behind the last whole chunk."""
+
+    def validate(self) -> None:
+        _require(self.episodes >= 1, "collect.episodes must be at least 1")
+        _require(self.chunk >= 1, "collect.chunk must be at least 1")
+        _require(0.0 <= self.attacked_share <= 1.0, "collect.attacked_share must lie in [0, 1]")
+
+
+@dataclass
 class EvalConfig:
     """Evaluation and cross-play.
 
@@ -370,12 +414,23 @@ class RunConfig:
     algo: AlgoConfig = field(default_factory=AlgoConfig)
     population: PopulationConfig = field(default_factory=PopulationConfig)
     init: InitConfig = field(default_factory=InitConfig)
+    collect: CollectConfig = field(default_factory=CollectConfig)
+    sft: SFTConfig = field(default_factory=SFTConfig)
     eval: EvalConfig = field(default_factory=EvalConfig)
     logger: LoggerConfig = field(default_factory=LoggerConfig)
 
     def validate(self) -> None:
         """Refuses configs that contradict themselves. Raises `ConfigurationError`."""
-        for part in (self.game, self.lora, self.algo, self.population, self.eval):
+        parts = (
+            self.game,
+            self.lora,
+            self.algo,
+            self.population,
+            self.collect,
+            self.sft,
+            self.eval,
+        )
+        for part in parts:
             part.validate()
         self.sampling.validate_training()
         for group in ("env", "policy"):
@@ -388,7 +443,7 @@ class RunConfig:
 
 
 # Keys that may change between two starts of one run.
-_FREE = ("run_dir", "resume", "threads", "logger", "eval", "objective", "name")
+_FREE = ("run_dir", "resume", "threads", "logger", "collect", "sft", "eval", "objective", "name")
 
 
 def fingerprint(config: dict[str, Any]) -> str:

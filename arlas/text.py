@@ -55,11 +55,12 @@ def _entity(match: re.Match[str]) -> str:
     char = match.group()
     if char in _PLAIN_PUNCTUATION:
         return char
-    # A full stop is only dangerous in addresses (autolinks) and in "1." at the start of a line.
-    around = (
-        match.string[max(0, match.start() - 1) : match.start()],
-        match.string[match.end() :][:1],
-    )
-    if char == "." and not around[0].isdigit() and not around[1].isalnum():
+    before = match.string[max(0, match.start() - 1) : match.start()]
+    after = match.string[match.end() :][:1]
+    # A full stop is only dangerous in addresses (autolinks) and in "1." at the start of a line, a hyphen
+    # only at the start of a line or beside another one.
+    if char == "." and not before.isdigit() and not after.isalnum():
+        return char
+    if char == "-" and before.isalnum() and after.isalnum():
         return char
     return f"&#{ord(char)};"

@@ -5,45 +5,16 @@ from __future__ import annotations
 import dataclasses
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from arlas.config import SFTConfig
 from arlas.learning.batch import Sample, TrainBatch, even_parts, micro_batches
 from arlas.learning.learner import Learner
 from arlas.learning.logprobs import action_logprobs_and_kl, hidden_states
 from arlas.learning.loss import Sums, add_sums
 from arlas.types import ConfigurationError, Seat, Segment
-
-
-@dataclass
-class SFTConfig:
-    """Warm start by imitation; the defaults are the paper's."""
-
-    lr: float = 5e-6
-    batch_size: int = 128
-    """Turns an optimizer step; 0 takes all at once."""
-    beta: float = 0.05
-    """Weight of the exact KL to the base model (β_SFT)."""
-    epochs: int = 1
-    max_steps: int = 0
-    """Stop after so many optimizer steps; 0 leaves it to ``epochs``."""
-    eval_share: float = 0.0
-    """Share of the episodes held out to measure the loss on."""
-    micro_batch_tokens: int = 16384
-    seed: int = 0
-
-    def validate(self) -> None:
-        """Raises `ConfigurationError` on values that make no sense."""
-        for good, message in (
-            (self.lr > 0.0, f"sft.lr must be above 0, got {self.lr}"),
-            (self.beta >= 0.0, f"sft.beta must not be negative, got {self.beta}"),
-            (self.batch_size >= 0 and self.epochs >= 1, "sft.batch_size ≥ 0 and sft.epochs ≥ 1"),
-            (0.0 <= self.eval_share < 1.0, "sft.eval_share must lie in [0, 1)"),
-        ):
-            if not good:
-                raise ConfigurationError(message)
 
 
 def train_sft(

@@ -11,7 +11,7 @@ import importlib.util
 import mimetypes
 import os
 import shutil
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -86,7 +86,7 @@ def find_pages() -> Path:
     raise WorldError('env=web needs the package miniwob with its pages: pip install -e ".[web]"')
 
 
-@lru_cache(maxsize=None)
+@cache
 def _file(root: Path, path: str) -> tuple[bytes, str] | None:
     """A file below ``root`` and its type, None if there is no such file."""
     file = (root / path.lstrip("/")).resolve()

@@ -83,9 +83,7 @@ class WebConfig:
 
 def make(options: Any) -> gymnasium.Env[Any, Any]:
     """One environment; called in the worker."""
-    return gymnasium.make(
-        "arlas/Web-v0", options=options, disable_env_checker=True, order_enforce=False
-    )
+    return gymnasium.make("arlas/Web-v0", options=options, disable_env_checker=True)
 
 
 def _names(where: str, value: Any) -> list[str]:

@@ -149,19 +149,32 @@ def test_the_report_says_what_was_counted(run):
 def test_effects_are_stated_with_their_interval(run):
     """A clear drop is called lower; a difference within its interval is no effect, in these words."""
     lines = write_report(run).read_text().splitlines()
-    asr = next(line for line in lines if line.startswith("- ASR, agent rl&#45;2 against base"))
+    asr = next(line for line in lines if line.startswith("- ASR, agent rl-2 against base"))
     assert "8.9 % (8 of 90;" in asr
     assert "66.7 % (60 of 90;" in asr
     assert asr.endswith(": lower.")
-    tsr = next(line for line in lines if line.startswith("- TSR, agent rl&#45;2 against base"))
+    tsr = next(line for line in lines if line.startswith("- TSR, agent rl-2 against base"))
     assert tsr.endswith("**no effect shown**.")
     # the same matrix everywhere: no effect at all
     crossplay(run, [(a, g, 60, 9, 30) for a in ("base", "rl-2") for g in ("base", "rl-2")])
     found = [s for s in write_report(run).read_text().splitlines() if " against base, all" in s]
-    assert len(found) == 3
-    assert all(
-        s.endswith("+0.0 (-9.1 to +9.1): **no effect shown**.") or "no effect" in s for s in found
-    )
+    assert len(found) == 4
+    assert all(s.endswith(": **no effect shown**.") for s in found)
+
+
+def test_stages_are_compared_over_the_cells_that_both_have(run):
+    """An unfinished cross-play, or an attack that one agent never saw, does not tilt the comparison."""
+    crossplay(
+        run,
+        [
+            ("base", "base", 60, 30, 20), ("base", "rl-2", 60, 30, 20),
+            ("rl-1", "base", 60, 0, 20), ("rl-2", "base", 0, 0, 20), ("rl-2", "rl-2", 60, 60, 20),
+        ],
+    )  # fmt: skip
+    text = write_report(run).read_text()
+    line = next(s for s in text.splitlines() if s.startswith("- ASR, agent rl-2 against base"))
+    assert line.count("(30 of 60;") == 2
+    assert line.endswith("**no effect shown**.")
 
 
 def test_hostile_text_is_quoted_and_escaped(run):

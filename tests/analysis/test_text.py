@@ -83,6 +83,14 @@ def test_any_markdown_is_shown_as_it_stands(text):
     assert shown.text.split() == ["x", *expected(text).split(), "x"]
 
 
+def test_ordinary_words_stay_legible_in_the_source():
+    """Sentences and policy names need no entity."""
+    assert markdown("Send it to rl-10, please. Why? It's 5 %.") == (
+        "Send it to rl-10, please. Why? It's 5 %."
+    )
+    assert markdown("- a --- b\n1. c www.d") == ("&#45; a &#45;&#45;&#45; b ↵ 1&#46; c www&#46;d")
+
+
 def test_no_dangerous_character_survives_in_the_source():
     """Even a viewer that takes the Markdown source for HTML finds neither tags nor code."""
     for text in HOSTILE:

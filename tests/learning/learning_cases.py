@@ -27,7 +27,7 @@ def segment(parts: Sequence[tuple[Sequence[int], bool]], rng: random.Random | No
     ids = [t for part, _ in parts for t in part]
     mask = [sampled for part, sampled in parts for _ in part]
     draw = rng or random.Random(0)
-    return Segment(tuple(ids), tuple(mask), tuple(-4.0 - draw.random() if m else 0.0 for m in mask))
+    return Segment(tuple(ids), tuple(mask), tuple(-4.5 - 2.0 * draw.random() if m else 0.0 for m in mask))
 
 
 def episode(

@@ -1,0 +1,75 @@
+"""The main job on a small scale: ``python scripts/demo.py web``. What is already there is reused."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from _entry import entry
+from hydra import compose, initialize_config_dir
+
+from analysis.crossplay import plot_crossplay
+from analysis.report import write_report
+from arlas.build import register, typed
+from arlas.checkpoint import Bundles
+from arlas.collect import collect
+from arlas.config import RunConfig
+from arlas.evaluate import crossplay
+from arlas.train import train
+from arlas.warmstart import warm_start
+
+CONF = Path(__file__).resolve().parent.parent / "conf"
+
+
+def load(world: str, overrides: list[str]) -> RunConfig:
+    """The config of ``conf/experiment/demo_WORLD.yaml``."""
+    register()
+    run_dir = f"runs/demo-{world}"
+    chosen = [f"experiment=demo_{world}", f"name=demo-{world}", f"run_dir={run_dir}"]
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return typed(compose("train", [*chosen, *overrides]))
+
+
+@entry
+def main() -> None:
+    """Demonstrations, warm start, self-play, cross-play, report."""
+    logging.basicConfig(level=logging.INFO, format="    %(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    world, *overrides = sys.argv[1:] or ["web"]
+    config = load(world, overrides)
+    root = Path(config.run_dir)
+    started = time.monotonic()
+
+    def stage(number: int, title: str, there: bool, work: Callable[[], Any]) -> Any:
+        state = "already there, reused" if there else "running"
+        print(f"\n[{number}/5] {title}: {state}", flush=True)
+        return work()
+
+    demos = root / "demos"
+    wanted = -(-config.collect.episodes // config.collect.chunk)
+    there = len(list(demos.glob("episodes-*.jsonl"))) >= wanted
+    episodes = stage(
+        1, "demonstrations by scripted teachers", there, lambda: collect(config, demos)
+    )
+    there = all((root / "sft" / seat).is_dir() for seat in config.algo.seats)
+    config.init = stage(
+        2, "warm start by imitation", there, lambda: warm_start(config, episodes, root / "sft")
+    )
+    done = max(Bundles(root).iterations(), default=-1)
+    title = "self-play" if done < 0 else f"self-play (resuming after iteration {done})"
+    stage(3, title, done >= config.algo.iterations, lambda: train(config))
+    there = (root / "crossplay" / "crossplay.csv").is_file()
+    table = stage(4, "cross-play", there, lambda: crossplay(config))
+    plot_crossplay(table, table.with_suffix(".png"))
+    report = stage(5, "report", False, lambda: write_report(root))
+    print(
+        f"\ndone in {time.monotonic() - started:.0f} s\n  {report}\n  {table.with_suffix('.png')}"
+    )
+
+
+if __name__ == "__main__":
+    main()
