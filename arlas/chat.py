@@ -9,7 +9,7 @@ attacker cannot open a turn of its own, and sampled tokens return into a convers
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from arlas.config import ReplyFormat
@@ -17,8 +17,6 @@ from arlas.types import ConfigurationError, Message
 
 _MARK = "\ue000{}\ue001"
 _SPLIT = re.compile("\ue000(\\d+)\ue001")
-_THINK = re.compile(r"^\s*(?:<think>)?.*?</think>", re.DOTALL)
-_ACTION = re.compile(r"<action>(.*?)</action>", re.DOTALL)
 
 
 class ReplyError(ValueError):
@@ -31,20 +29,32 @@ def parse_reply(text: str, reply: ReplyFormat) -> str:
         if not text.strip():
             raise ReplyError("the reply is empty")
         return text.strip()
-    found = _ACTION.findall(_THINK.sub("", text, count=1))
+    found = list(_tagged(without_thought(text), "<action>", "</action>"))
     if not found:
         raise ReplyError("no <action>…</action> in the reply")
     if len(found) > 1:
         raise ReplyError("more than one <action> in the reply")
-    action = str(found[0]).strip()
+    action = found[0].strip()
     if not action:
         raise ReplyError("the action is empty")
     return action
 
 
 def without_thought(text: str) -> str:
-    """A reply without its thoughts."""
-    return _THINK.sub("", text, count=1).lstrip()
+    """A reply without its thoughts: what follows the first ``</think>``, or all of it."""
+    _, closed, rest = text.partition("</think>")
+    return (rest if closed else text).lstrip()
+
+
+def _tagged(text: str, start: str, end: str) -> Iterator[str]:
+    """What stands between ``start`` and the next ``end``; linear in a text that may be hostile."""
+    at = 0
+    while (opens := text.find(start, at)) >= 0:
+        closes = text.find(end, opens)
+        if closes < 0:
+            return
+        yield text[opens + len(start) : closes]
+        at = closes + len(end)
 
 
 class Chat:
@@ -61,6 +71,10 @@ class Chat:
                 "chat_template.jinja to its folder"
             )
         self.tokenizer = tokenizer
+        # Not all_special_ids: that leaves out Gemma's <end_of_turn>.
+        self._special = set(tokenizer.all_special_ids) | {
+            i for i, token in tokenizer.added_tokens_decoder.items() if token.special
+        }
         self._pieces: dict[tuple[str, ...], list[int | tuple[int, ...]]] = {}
         self.system_role = self._has_system_role()
         self.keeps_thoughts = self._keeps_thoughts()
@@ -101,6 +115,7 @@ class Chat:
 
     def encode(self, text: str) -> tuple[int, ...]:
         """Token ids of plain text; the names of special tokens in it are ordinary characters."""
+        text = text.encode("utf-8", "replace").decode("utf-8")  # a page may hold lone surrogates
         found = self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
         return tuple(found)
 
@@ -109,7 +124,7 @@ class Chat:
         return str(self.tokenizer.decode(list(token_ids), skip_special_tokens=True))
 
     def _without_stop(self, token_ids: tuple[int, ...]) -> tuple[int, ...]:
-        if token_ids and token_ids[-1] in self.tokenizer.all_special_ids:
+        if token_ids and token_ids[-1] in self._special:
             return token_ids[:-1]
         return token_ids
 

@@ -65,9 +65,13 @@ def _sync(path: Path) -> None:
 def write_file(path: Path, text: str) -> None:
     """Writes a small text file aside and renames it."""
     aside = path.with_name(f".{path.name}.tmp")
-    aside.write_text(text, encoding="utf-8")
-    _sync(aside)
-    os.replace(aside, path)
+    try:
+        aside.write_text(text, encoding="utf-8")
+        _sync(aside)
+        os.replace(aside, path)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise
 
 
 class Bundles:
@@ -105,8 +109,7 @@ class Bundles:
         folder = self.folder(iteration)
         remedy = f"delete {folder} to continue from the bundle before it"
         try:
-            manifest: dict[str, str] = json.loads((folder / MANIFEST).read_text("utf-8"))
-            for name, expected in manifest.items():
+            for name, expected in self._manifest(iteration).items():
                 path = folder / name
                 if not path.is_file():
                     raise CheckpointError(f"{path} is missing; {remedy}")
@@ -119,13 +122,23 @@ class Bundles:
             ) from error
         return state
 
+    def _manifest(self, iteration: int) -> dict[str, str]:
+        path = self.folder(iteration) / MANIFEST
+        found = json.loads(path.read_text("utf-8"))
+        if not isinstance(found, dict) or "state.json" not in found:
+            raise ValueError(f"{path.name} does not list state.json")
+        return found
+
     def forget_learner(self, before: int) -> None:
         """Deletes the optimizers of bundles older than ``before``; their adapters stay."""
         for iteration in self.iterations():
             if iteration >= before or not (self.folder(iteration) / "learner").is_dir():
                 continue
             folder = self.folder(iteration)
-            manifest = json.loads((folder / MANIFEST).read_text("utf-8"))
+            try:
+                manifest = self._manifest(iteration)
+            except ValueError:
+                continue  # damaged: left as it is for `read` to report
             kept = {k: v for k, v in manifest.items() if not k.startswith("learner/")}
             write_file(folder / MANIFEST, json.dumps(kept, indent=1))
             shutil.rmtree(folder / "learner", ignore_errors=True)

@@ -100,7 +100,7 @@ class Population:
 class AdapterCache:
     """Keeps at most ``limit`` of many adapters loaded in an engine, the least recently used leaving first.
 
-    ``pinned`` names stay; ``paths`` says where each adapter lies.
+    Pinned adapters stay and are not counted.
     """
 
     def __init__(self, policy: Policy, limit: int) -> None:
@@ -111,8 +111,8 @@ class AdapterCache:
 
     def pin(self, name: str, path: Path) -> None:
         """Loads an adapter that stays until it is dropped."""
-        self.ensure({name: path})
         self._pinned.add(name)
+        self.ensure({name: path})
 
     def drop(self, name: str) -> None:
         """Unloads an adapter."""
@@ -126,8 +126,9 @@ class AdapterCache:
             if name in self._loaded:
                 self._loaded.move_to_end(name)
         missing = {n: p for n, p in wanted.items() if n not in self._loaded}
-        evictable = [n for n in self._loaded if n not in wanted and n not in self._pinned]
-        over = len(self._loaded) - len(self._pinned) + len(missing) - self.limit
+        counted = [n for n in {**self._loaded, **missing} if n not in self._pinned]
+        evictable = [n for n in counted if n not in wanted]
+        over = len(counted) - self.limit
         for name in evictable[: max(0, over)]:
             self.drop(name)
         for name, path in missing.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -13,7 +14,7 @@ from arlas.player import Player
 from arlas.policies.base import Policy
 from arlas.seeding import derive
 from arlas.types import Episode, Group, PolicyRef, Sampling, Seat, Status
-from envs.base import Worlds
+from envs.base import WorldError, Worlds
 
 
 @dataclass(frozen=True)
@@ -75,8 +76,11 @@ class Driver:
                 on_episode(episode)
             return episode
 
-        async with asyncio.TaskGroup() as tasks:
-            running = [[tasks.create_task(one(s, i)) for i in range(s.size)] for s in specs]
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                running = [[tasks.create_task(one(s, i)) for i in range(s.size)] for s in specs]
+        except ExceptionGroup as failed:  # the first error itself, so that callers can tell it
+            raise failed.exceptions[0] from None
         return [
             Group(s.task, s.seed, s.learner, s.opponent, tuple(t.result() for t in row))
             for s, row in zip(specs, running, strict=True)
@@ -97,11 +101,24 @@ class Driver:
             own = derive(seed, spec.learner or "", spec.task, spec.seed, index, ref.seat)
             return Player(self.policy, self.chat, ref, self.sampling, self.game, own)
 
-        world = await self.worlds.acquire()
+        attacker = spec.attackers[index] if spec.attackers else None
+        try:
+            world = await self.worlds.acquire()
+        except WorldError as fault:
+            return Episode(
+                task=spec.task,
+                seed=spec.seed,
+                index=index,
+                learner=spec.learner,
+                attacker=attacker,
+                agent=spec.agent,
+                status=Status.ERROR,
+                error=f"WorldError: {fault}",
+            )
         try:
             return await play(
                 world,
-                player(spec.attackers[index]) if spec.attackers else None,
+                player(attacker) if attacker else None,
                 player(spec.agent),
                 task=spec.task,
                 seed=spec.seed,
@@ -111,4 +128,5 @@ class Driver:
                 reward=self.reward,
             )
         finally:
-            await world.close()
+            with contextlib.suppress(WorldError):  # what was played stands
+                await world.close()

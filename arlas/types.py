@@ -277,12 +277,18 @@ class Episode:
 
     def to_json(self) -> str:
         """The episode as one line of JSON."""
-        return json.dumps(dataclasses.asdict(self), ensure_ascii=True, default=_plain)
+        return json.dumps(self, ensure_ascii=True, default=_plain)
 
     @classmethod
     def from_json(cls, line: str) -> Episode:
-        """Reads a line that `to_json` wrote. Raises ValueError or KeyError on anything else."""
-        raw: dict[str, Any] = json.loads(line)
+        """Reads a line that `to_json` wrote. Raises ValueError on anything else."""
+        try:
+            return cls._from(json.loads(line))
+        except (AttributeError, KeyError, TypeError) as error:
+            raise ValueError(f"not an episode: {type(error).__name__}: {error}") from error
+
+    @classmethod
+    def _from(cls, raw: dict[str, Any]) -> Episode:
 
         def ref(value: Any) -> PolicyRef | None:
             return value and PolicyRef(Seat(value["seat"]), value["version"], value["adapter"])
@@ -323,8 +329,13 @@ class Episode:
 
 
 def _plain(value: Any) -> Any:
+    # dataclasses.asdict would copy every token id; this walks the same fields without copies
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return dict(value)
     if isinstance(value, (set, frozenset)):
-        return sorted(value)
+        return sorted(map(str, value))
     return str(value)
 
 

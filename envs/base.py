@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import contextlib
 import random
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypedDict
 
@@ -201,6 +203,7 @@ def split_tasks(names: Sequence[str], eval_share: float, seed: int) -> TaskSplit
 # --- calls ------------------------------------------------------------------------------------------
 
 MAX_CALL_CHARS = 4_000
+_MAX_INT = 10**18  # far longer ones cannot even be shown: Python refuses to write them out
 _TYPES: dict[str, tuple[type, ...]] = {
     "str": (str,),
     "int": (int,),
@@ -220,7 +223,9 @@ def parse_call(text: str, tools: Sequence[Tool]) -> ToolCall:
     if len(text) > MAX_CALL_CHARS:
         raise ToolCallError(f"the call is longer than {MAX_CALL_CHARS} characters")
     try:
-        node = ast.parse(text, mode="eval").body
+        with warnings.catch_warnings():  # "invalid escape sequence" is nobody's business here
+            warnings.simplefilter("ignore")
+            node = ast.parse(text, mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise ToolCallError("the action is not a single tool call") from None
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
@@ -229,6 +234,12 @@ def parse_call(text: str, tools: Sequence[Tool]) -> ToolCall:
     tool = by_name.get(node.func.id)
     if tool is None:
         raise ToolCallError(f"there is no tool {node.func.id}; tools: {', '.join(by_name)}")
+    for part in ast.walk(node):
+        if isinstance(part, ast.Constant) and isinstance(part.value, int) and part.value > _MAX_INT:
+            raise ToolCallError("a number is too large")
+    named = [keyword.arg for keyword in node.keywords]
+    if len(set(named)) < len(named):
+        raise ToolCallError(f"an argument is given twice: {tool.signature}")
     try:
         positional = [ast.literal_eval(arg) for arg in node.args]
         keywords = {k.arg: ast.literal_eval(k.value) for k in node.keywords}
@@ -273,21 +284,40 @@ class LocalWorld:
     """A `World` over a gymnasium environment in this process.
 
     Any environment with text observations and text actions works: without our ``info`` keys the goal
-    is empty, there are no tools, and a terminal reward above zero counts as completion.
+    is empty, there are no tools, and a terminal reward above zero counts as completion. What an
+    environment raises becomes a `WorldError`, and that environment is not used again.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], release: Any = None) -> None:
         self.env = env
+        self.broken = False
         self._release = release
 
     async def reset(self, task: str, seed: int, user: Mapping[str, str]) -> Start:
-        return start_of(*self.env.reset(seed=seed, options={"task": task, "user": dict(user)}))
+        with self._faults():
+            return start_of(*self.env.reset(seed=seed, options={"task": task, "user": dict(user)}))
 
     async def plant(self, text: str) -> Observation:
-        return plant_of(self.env, text)
+        with self._faults():
+            return plant_of(self.env, text)
 
     async def step(self, action: str) -> Step:
-        return step_of(*self.env.step(action))
+        with self._faults():
+            return step_of(*self.env.step(action))
+
+    @contextlib.contextmanager
+    def _faults(self) -> Iterator[None]:
+        try:
+            yield
+        except UnknownTaskError:
+            raise
+        except Exception as error:
+            self.broken = True
+            if isinstance(error, WorldError):
+                raise
+            raise WorldError(
+                f"{type(self.env.unwrapped).__name__}: {type(error).__name__}: {error}"
+            ) from error
 
     async def close(self) -> None:
         if self._release is not None:
@@ -309,8 +339,12 @@ class LocalWorlds:
         return LocalWorld(self._free.pop() if self._free else self._make(), self._give_back)
 
     def _give_back(self, world: LocalWorld) -> None:
-        self._free.append(world.env)
         self._slots.release()
+        if world.broken:
+            with contextlib.suppress(Exception):
+                world.env.close()
+        else:
+            self._free.append(world.env)
 
     async def close(self) -> None:
         for env in self._free:

@@ -117,7 +117,7 @@ class OpenAIPolicy:
                 problem = f"status {error.status_code}: {str(error)[:300]}"
                 if error.status_code < 500 and error.status_code not in _RETRIED:
                     break
-            except (openai.OpenAIError, TimeoutError, ValueError) as error:
+            except (openai.OpenAIError, TimeoutError, ValueError, RecursionError) as error:
                 problem = f"{type(error).__name__}: {str(error)[:300]}"
         raise PolicyError(
             f"{self._config.base_url} gave no usable reply in {attempt + 1} tries: {problem}"
@@ -187,13 +187,18 @@ class OpenAIPolicy:
         ids = None if chat else getattr(choice, "token_ids", None)
         if ids is not None:
             return self._served(request, choice, ids, StopReason(reason))
-        text = getattr(getattr(choice, "message", None), "content", None) if chat else choice.text
+        said = getattr(choice, "message", None) if chat else choice
+        text = getattr(said, "content" if chat else "text", None)
         if not isinstance(text, str):
             raise ValueError("a reply without text")
+        text = text.encode("utf-8", "replace").decode()  # JSON can hold half a character
         # Names of special tokens in the text stay text: a remote model cannot end or open a turn with them.
         encoded = self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
-        if reason == "stop":
+        if reason == "stop" and self.tokenizer.eos_token_id is not None:
             encoded = [*encoded, self.tokenizer.eos_token_id]
+        limit = request.sampling.max_tokens
+        if len(encoded) > limit:  # the endpoint counts other tokens, or does not count
+            encoded, reason = encoded[:limit], "length"
         return Completion(tuple(encoded), (0.0,) * len(encoded), StopReason(reason), request.policy)
 
     def _served(self, request: Request, choice: Any, ids: Any, reason: StopReason) -> Completion:
@@ -201,6 +206,8 @@ class OpenAIPolicy:
         size = len(self.tokenizer)
         if not isinstance(ids, list) or not all(type(i) is int and 0 <= i < size for i in ids):
             raise ValueError("the reply's token_ids are not ids of the main tokenizer")
+        if len(ids) > request.sampling.max_tokens:
+            raise ValueError("the reply is longer than max_tokens")
         logprobs = getattr(getattr(choice, "logprobs", None), "token_logprobs", None)
         if logprobs is None:
             logprobs = [0.0] * len(ids)

@@ -7,6 +7,7 @@ every step of the engine, which a thread of its own drives (`arlas.policies.vllm
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.util
 import itertools
 import json
@@ -310,13 +311,13 @@ def _room(rank: int) -> int:
 
 
 def _stop_ids(where: str, tokenizer: Any) -> list[int]:
-    """The tokenizer's end token and those that the model's generation config names."""
-    try:
-        named = transformers.GenerationConfig.from_pretrained(where).eos_token_id
-    except OSError:  # the model has no generation config
-        named = None
-    listed = named if isinstance(named, list) else [named]
-    return sorted({id for id in (tokenizer.eos_token_id, *listed) if id is not None})
+    """The end tokens that the tokenizer, the model's config and its generation config name."""
+    config = transformers.AutoConfig.from_pretrained(where).get_text_config()
+    named = [tokenizer.eos_token_id, config.eos_token_id]
+    with contextlib.suppress(OSError):  # not every model has a generation config
+        named.append(transformers.GenerationConfig.from_pretrained(where).eos_token_id)
+    flat = [id for ids in named for id in (ids if isinstance(ids, list) else [ids])]
+    return sorted({id for id in flat if id is not None})
 
 
 def _check_served(path: Path, rank: int, targets: list[str]) -> None:

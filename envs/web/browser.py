@@ -92,7 +92,9 @@ def _file(root: Path, path: str) -> tuple[bytes, str] | None:
     file = (root / path.lstrip("/")).resolve()
     if not file.is_relative_to(root) or not file.is_file():
         return None
-    return file.read_bytes(), mimetypes.guess_type(file.name)[0] or "application/octet-stream"
+    kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
+    charset = "; charset=utf-8" if kind.startswith("text/") else ""
+    return file.read_bytes(), kind + charset
 
 
 class _Chromium:
