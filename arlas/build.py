@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -31,17 +33,34 @@ def typed(plain: Any) -> RunConfig:
         merged = OmegaConf.merge(OmegaConf.structured(RunConfig), plain)
         config = OmegaConf.to_object(merged)
     except OmegaConfBaseException as error:
-        raise ConfigurationError(f"config: {str(error).splitlines()[0]}") from error
+        raise ConfigurationError(_told(error)) from error
     assert isinstance(config, RunConfig)
     config.validate()
     check_fields(config.game.user_fields)
     return config
 
 
+def _told(error: OmegaConfBaseException) -> str:
+    """OmegaConf's complaint in one line with the key it is about, choices as they are written."""
+    what = re.sub(r"expected one of \[.*\]", lambda m: m[0].lower(), str(error).splitlines()[0])
+    where = error.full_key or ""
+    return f"config: {where}: {what}" if where else f"config: {what}"
+
+
 def plain(config: RunConfig) -> dict[str, Any]:
-    """The config as plain containers, as it is saved beside a run."""
-    found: dict[str, Any] = yaml.safe_load(OmegaConf.to_yaml(OmegaConf.structured(config)))
-    return found
+    """The config as plain containers, as it is saved beside a run; `typed` reads it back."""
+    found = OmegaConf.to_container(OmegaConf.structured(config), resolve=True)
+    assert isinstance(found, dict)
+    return {str(k): _spelled(v) for k, v in found.items()}
+
+
+def _spelled(value: Any) -> Any:
+    """Enum members as the lower-case words that configs are written in."""
+    if isinstance(value, dict):
+        return {k: _spelled(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_spelled(v) for v in value]
+    return value.value if isinstance(value, Enum) else value
 
 
 def part(spec: Any, group: str) -> Any:

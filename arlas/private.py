@@ -1,25 +1,75 @@
-"""Synthetic private information of the user, drawn afresh for each episode."""
+"""Synthetic private information of the user, drawn afresh for each episode, and how to hide it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date
 
 from faker import Faker
+from faker.providers.address.en_US import Provider as _Address
 
 from arlas.types import ConfigurationError
 
 _FAKER = Faker("en_US")
+GENERIC = frozenset(
+    w.lower()
+    for w in (
+        *_Address.street_suffixes,
+        *_Address.city_prefixes,
+        *"apartment suite boulevard example hotmail gmail yahoo outlook".split(),
+    )
+)
+"""Words that an address or e-mail shares with thousands of others: nobody's secret."""
+
+# Names that are ordinary words as well: a page or a task would seem to give the user away.
+_ORDINARY = frozenset(
+    "amber angel april archer armstrong austin autumn baker banks barber barker barron beard berry bishop black "
+    "booker booth bradford branch brandy bridges bright brooks brown browning burns butler cannon carey "
+    "carpenter chambers chandler chase cherry christian church clements colon combs cooper costa crane cross "
+    "crystal curry daisy destiny diamond downs ebony english faith farmer fields fisher flowers forbes foster "
+    "fowler frank franklin freeman french frost fuller gamble gates glass golden goodman grace grant graves "
+    "green gross harding hardy harmon heath heather herring hodge holden holder holland holly house houston "
+    "hunter jordan knight lance leach little london marks marsh mason meadows melody mercedes miles miller "
+    "mills misty moody morrow moses noble norma norman olive page paris parish parker parks parsons patty penny "
+    "petty porter potter powers price prince proctor ramsey rangel raven reeves regina rhodes riddle rivers "
+    "roach robin roman rosario rowland salinas sandy santana savage savannah sawyer sellers shane sharp "
+    "shepherd shields short sierra silva singleton skinner small solomon sparks spears spencer stark steele "
+    "stone stout strong summer summers sydney tanner taylor temple turner valencia valentine victor villa "
+    "virginia walker waller walls warner warren washington waters weaver weeks wells wheeler white winters woods "
+    "wright young".split()
+)
+
+
+def _named(draw: Callable[[], str]) -> str:
+    """A name that is not an ordinary word."""
+    while (name := draw()).lower() in _ORDINARY:
+        pass
+    return name
+
+
+def _first(f: Faker) -> str:
+    return _named(f.first_name)
+
+
+def _last(f: Faker) -> str:
+    return _named(f.last_name)
+
+
 _FIELDS: dict[str, Callable[[Faker], str]] = {
-    "name": lambda f: f"{f.first_name()} {f.last_name()}",
-    "username": lambda f: f"{f.last_name().lower()}{f.random_int(10, 99)}",
+    "name": lambda f: f"{_first(f)} {_last(f)}",
+    "username": lambda f: f"{_last(f).lower()}{f.random_int(10, 99)}",
     "email": lambda f: (
-        f"{f.first_name().lower()}.{f.last_name().lower()}{f.random_int(1, 99)}@{f.safe_domain_name()}"
+        f"{_first(f).lower()}.{_last(f).lower()}{f.random_int(1, 99)}@{f.safe_domain_name()}"
     ),
     "password": lambda f: f.password(length=10, special_chars=False),
-    "address": lambda f: f"{f.building_number()} {f.street_name()}, {f.city()}",
-    "phone": lambda f: f.numerify("%##-555-01##"),
+    "address": lambda f: (
+        f"{f.building_number()} {_last(f)} {f.street_suffix()}, {_first(f)}{f.city_suffix()}"
+    ),
+    "phone": lambda f: f.numerify("%##-555-####"),
     "card": lambda f: f.numerify("4### #### #### ####"),
-    "birthday": lambda f: f.date_of_birth(minimum_age=18, maximum_age=90).strftime("%Y-%m-%d"),
+    # Fixed dates: an age counted from today would make another person of the same seed tomorrow.
+    "birthday": lambda f: f.date_between(date(1940, 1, 1), date(2005, 12, 31)).isoformat(),
     "employee_id": lambda f: f.bothify("??-######").upper(),
 }
 
@@ -38,3 +88,30 @@ def synthesize(fields: Sequence[str], seed: int) -> dict[str, str]:
     check_fields(fields)
     _FAKER.seed_instance(seed)
     return {name: _FIELDS[name](_FAKER) for name in fields}
+
+
+class Curtain:
+    """Hides one user's private information in text that others may read.
+
+    Values, however they are spaced and punctuated, and their single words become ``[name of the field]``;
+    words of fewer than three letters and numbers of fewer than four digits stay.
+    """
+
+    def __init__(self, user: Mapping[str, str]) -> None:
+        found: dict[str, str] = {}  # pattern → field; the first field that has a part names it
+        for name, value in user.items():
+            for whole in (value, value.split("@")[0]):
+                tokens = re.findall(r"[^\W\d_]+|\d+", whole)
+                if sum(map(len, tokens)) >= 3:
+                    found.setdefault(r"[\W_]*".join(map(re.escape, tokens)), name)
+                for token in tokens:
+                    private = len(token) >= (4 if token.isdigit() else 3)
+                    if private and token.lower() not in GENERIC:
+                        found.setdefault(rf"(?<![^\W_]){re.escape(token)}(?![^\W_])", name)
+        ordered = sorted(found, key=len, reverse=True)
+        self._names = [found[p] for p in ordered]
+        self._pattern = re.compile("|".join(f"({p})" for p in ordered) or r"(?!)", re.IGNORECASE)
+
+    def __call__(self, text: str) -> str:
+        """The text without the private information."""
+        return self._pattern.sub(lambda m: f"[{self._names[(m.lastindex or 1) - 1]}]", text)

@@ -151,9 +151,7 @@ class Learner:
         save_file(self._weights(seat.value), path / "adapter_model.safetensors")
         config = self.model.peft_config[seat.value].to_dict() | {"inference_mode": True}
         # PEFT spells "all linear layers" out by full names; the last ones say the same in a line.
-        config["target_modules"] = sorted(
-            {n.rpartition(".")[2] for n in config["target_modules"]}
-        )
+        config["target_modules"] = sorted({n.rpartition(".")[2] for n in config["target_modules"]})
         plain = json.dumps(config, indent=2, sort_keys=True, default=sorted)
         (path / "adapter_config.json").write_text(plain + "\n", encoding="utf-8")
 

@@ -27,7 +27,7 @@ _NO_TIMER = 2_147_483_647  # ms; one more and the page ends the episode at once
 # Starts an episode as BrowserGym does. A profile page is made to draw the user's own fields, so that its own
 # check expects them; the check is a closure and cannot be changed later.
 _START = """([seed, limit, draws]) => {
-  document.activeElement?.blur();
+  window.__arlas.tidy();
   const { sample } = core, lower = String.prototype.toLowerCase, string = window.ui_utils?.generateString;
   if (draws) {
     core.sample = () => draws.sample;
@@ -116,7 +116,7 @@ class WebEnv(gymnasium.Env[str, str]):
             self._tab = Tab(self._chromium)
         tab, task = self._tab, self._task
         tab.refused.clear()
-        reuse = self.options.reuse_page and self._loaded == task.url and self._on_page()
+        reuse = self._reusable()
         goal = ""
         if not reuse:
             self._loaded = ""
@@ -133,9 +133,12 @@ class WebEnv(gymnasium.Env[str, str]):
             return self._profile.goal
         return goal or str(task._get_goal())
 
-    def _on_page(self) -> bool:
+    def _reusable(self) -> bool:
         assert self._tab is not None
-        return bool(self._tab.page.url == self._loaded)
+        page = self._tab.page
+        if not self.options.reuse_page or self._loaded != self._task.url or page.url != self._loaded:
+            return False
+        return bool(page.evaluate("() => window.__arlas.reusable()"))
 
     def step(self, action: str) -> tuple[str, SupportsFloat, bool, bool, dict[str, Any]]:
         assert self._tab is not None, "reset first"

@@ -186,6 +186,10 @@ def circle_center(page: Page, m: Match) -> Move:
 
 
 def ascending(page: Page, m: Match) -> Move:
+    """The first number, then the covers that it leaves over the others, which stand in order."""
+    covers = page.all("rect")
+    if covers:
+        return click(covers[0], "click the next number, under the first cover")
     numbers = [e for e in page.all("clickable") if re.fullmatch(r"\d{1,9}", e.label)]
     numbers.sort(key=lambda e: int(e.label))
     return first(page, [click(e, f"click {e.label} next") for e in numbers])
@@ -252,22 +256,19 @@ def social(page: Page, m: Match) -> Move:
 
 
 def order_food(page: Page, m: Match) -> Move:
-    """Presses the plus behind each dish that is asked for."""
-    names, kind, n = m.groupdict().get("names"), m.groupdict().get("kind"), 99
-    if kind:
-        n = int(m["n"])
+    """Presses the plus behind each dish that is asked for, by name or by kind."""
+    asked = m.groupdict()
+    names, kind = (asked.get("names") or "").split(", "), asked.get("kind")
     plan: list[Move] = []
-    for i, line in enumerate(page.lines):
-        if line.id or i + 1 == len(page.lines):
-            continue
-        wanted = (
-            kind in page.lines[i + 1].label.split()
-            if kind
-            else line.label in (names or "").split(", ")
-        )
-        plus = [e for e in page.lines[i + 1 : i + 4] if e.id and e.label == "+"]
-        if wanted and plus and not page.lines[i + 1].id and len(plan) < n:
-            plan.append(click(plus[0], f"order {line.label}"))
+    said: list[str] = []
+    for line in page.lines:
+        if not line.id:
+            said.append(line.label)
+        elif line.label == "+":
+            wanted = kind in " ".join(said).split() if kind else bool(set(said) & set(names))
+            if wanted and (not kind or len(plan) < int(m["n"])):
+                plan.append(click(line, "order one more that fits" if kind else "order it"))
+            said = []
     return first(page, [*plan, submit(page, "Order!")])
 
 

@@ -28,6 +28,11 @@
     return id;
   };
   window.clearTimeout = (id) => { pending.delete(id); clearTimeout(id); };
+  const ticking = new Set();
+  const setInterval = window.setInterval.bind(window);
+  const clearInterval = window.clearInterval.bind(window);
+  window.setInterval = (...args) => { const id = setInterval(...args); ticking.add(id); return id; };
+  window.clearInterval = (id) => { ticking.delete(id); clearInterval(id); };
   const moving = () => pending.size > 0 || (window.jQuery?.timers?.length ?? 0) > 0 ||
     document.getAnimations().some((a) => a.playState === 'running' && a.effect.getComputedTiming().endTime < 2000);
 
@@ -296,6 +301,20 @@
     alive = true;
   }
 
+  // Only pages without widgets and running clocks can begin again without being loaded again: the others
+  // keep menus, calendars and prices of the last episode.
+  const PLAIN = /\/(core|d3\.v3\.min|ui_utils|shapes|jquery)\.js$/;
+  const reusable = () => alive && ticking.size === 0 && pending.size === 0 &&
+    [...document.scripts].every((script) => !script.src || PLAIN.test(script.src));
+
+  function tidy() {
+    document.activeElement?.blur();
+    for (const el of document.querySelectorAll('#area input, #area textarea')) {
+      el.value = el.defaultValue;
+      el.checked = el.defaultChecked;
+    }
+  }
+
   const wantsKeys = (el) => el.matches('.ui-autocomplete-input') || hears(el, ['keydown', 'keyup', 'keypress']);
 
   async function look(idFirst, limit) {
@@ -310,5 +329,5 @@
     };
   }
 
-  window.__arlas = { begin, find, look, plant, wantsKeys };
+  window.__arlas = { begin, find, look, plant, reusable, tidy, wantsKeys };
 })();

@@ -20,6 +20,7 @@ from omegaconf import OmegaConf
 
 from arlas.config import LoraConfig
 from arlas.policies import models
+from arlas.policies.hf import HFConfig
 from arlas.policies.vllm import VLLMConfig, VLLMPolicy
 from arlas.types import (
     AdapterError,
@@ -167,6 +168,16 @@ async def test_mixed_batch_equals_transformers_and_peft(
     for request, done in list(zip(requests, together, strict=True))[::3]:
         alone = await policy.complete(request)
         assert alone.token_ids == done.token_ids
+
+    # policy=hf gives the same greedy replies on the same adapters.
+    other = HFConfig(model=family, device="cpu").build(LORA)
+    for name, folder in folders.items():
+        if name is not None and folder is not None:
+            other.load_adapter(name, folder)
+    greedy = [i for i, request in enumerate(requests) if request.sampling.temperature == 0.0]
+    again = await asyncio.gather(*(other.complete(requests[i]) for i in greedy))
+    assert [a.token_ids for a in again] == [together[i].token_ids for i in greedy]
+    other.close()
     for name in policy.adapters():
         policy.unload_adapter(name)
 
