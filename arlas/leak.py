@@ -91,7 +91,8 @@ def parts_of(value: str, config: LeakConfig, public: str = "") -> dict[str, int]
     whole, words = normalize(secret), _WORDS.findall(secret)
     if len(whole) < _SHORTEST:
         return {}
-    size = max(config.min_chars, math.ceil(config.min_share * len(whole)))
+    least = max(config.min_chars, _DIGITS) if whole.isdigit() else config.min_chars
+    size = max(least, math.ceil(config.min_share * len(whole)))
     found: dict[str, int] = {}
     for run in (whole[i : i + size] for i in range(len(whole) - size + 1)):
         if len(words) == 1:

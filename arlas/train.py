@@ -24,6 +24,7 @@ from tqdm import tqdm
 
 from arlas.build import driver, engine, model_name, part, tasks_of
 from arlas.config import RunConfig
+from arlas.learning import parallel
 from arlas.learning.learner import Learner
 from arlas.metrics import count, summarize
 from arlas.policies.base import Policy
@@ -53,29 +54,38 @@ def train(config: RunConfig) -> float:
         import torch
 
         torch.set_num_threads(config.threads)
+    if not parallel.is_main():
+        parallel.follow(_learner(config))
+        return float("nan")
     run = RunDir(config)
     worlds: Worlds | None = None
     policy: Policy | None = None
     try:
         worlds = env.open()
         policy = engine(config)
-        learner = Learner(
-            model=model_name(config),
-            lora=config.lora,
-            algo=config.algo,
-            init=config.init,
-            temperature=config.sampling.temperature,
-            seats=tuple(Seat),
-            seed=config.seed,
-        )
+        learner = _learner(config)
         loop = Loop(config, run, tasks.train, driver(config, policy, worlds), learner)
-        return asyncio.run(_closing(loop.run(), worlds))
+        result = asyncio.run(_closing(loop.run(), worlds))
+        parallel.stop(learner)
+        return result
     finally:
         if policy is not None:
             policy.close()
         if worlds is not None:
             asyncio.run(worlds.close())
         run.close()
+
+
+def _learner(config: RunConfig) -> Learner:
+    return Learner(
+        model=model_name(config),
+        lora=config.lora,
+        algo=config.algo,
+        init=config.init,
+        temperature=config.sampling.temperature,
+        seats=tuple(Seat),
+        seed=config.seed,
+    )
 
 
 async def _closing(work: Any, worlds: Worlds) -> float:
@@ -121,8 +131,8 @@ class Loop:
                 for seat in self.config.algo.seats:
                     own = [g for g in groups if g.learner is seat]
                     row |= summarize(own, seat)
-                    updated = self.learner.update(
-                        seat, own, seed=derive(self.config.seed, iteration, seat)
+                    updated = parallel.update(
+                        self.learner, seat, own, seed=derive(self.config.seed, iteration, seat)
                     )
                     row |= {f"{seat}/{k}": v for k, v in updated.items()}
                 self._record(groups)
@@ -248,7 +258,7 @@ class Loop:
                 for i in found[:-1]
             ]
             states.append(bundles.read(found[-1]))
-            self.learner.load(bundles.folder(found[-1]) / "learner")
+            parallel.load(self.learner, bundles.folder(found[-1]) / "learner")
             self.population = Population.from_state(
                 self.config.population, states[-1]["population"]
             )

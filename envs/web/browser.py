@@ -166,6 +166,7 @@ class Tab:
         self.refused: list[str] = []
         self._context = CHROMIUM.context(executable)
         self._context.set_default_timeout(5_000)
+        self._context.set_default_navigation_timeout(15_000)
         self._context.add_init_script(path=PAGE_SCRIPT)
         self._context.route("**/*", self._answer)
         self.page: Page = self._context.new_page()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from envs.web import experts_click as clicks
 from envs.web import experts_forms as forms
-from envs.web.experts_page import Lost, Move, Page
+from envs.web.experts_page import Lost, Move, Page, by_key
 
 Rule = Callable[[Page, "re.Match[str]"], Move]
 
@@ -90,7 +90,6 @@ RULES: tuple[tuple[str, Rule], ...] = (
         r'Choose (?P<option>.+) from the dropdown, then click the button labeled "(?P<label>.+)"\.',
         forms.dropdown,
     ),
-    (r"Select (?P<n>-?\d+) with the spinner and hit Submit\.", forms.spinner),
     (
         r'Enter an item that starts with "(?P<start>.+?)"(?: and ends with "(?P<end>.+)")?\.',
         forms.autocomplete,
@@ -138,6 +137,8 @@ def expert(
             move = rule(page, match)
         except Lost:
             return None
+        if move.tool == "click" and move.call in page.failed:
+            move = by_key(move)
         return rng.choice(_WORDINGS).format(why=move.why, line=move.element.said), move.call
     return None
 

@@ -236,23 +236,27 @@ def odd_or_even(page: Page, m: Match) -> Move:
 
 
 def social(page: Page, m: Match) -> Move:
-    """The button under the post of a user; some hide behind "more"."""
-    wanted = m["label"].casefold()
-    posts = [i for i, e in enumerate(page.lines) if not e.id and m["user"] in e.label.split()]
-    opened = page.named(m["label"], "clickable", "listitem", "link", "menuitem")
-    plan: list[Move] = []
-    for i in posts[: int(m.groupdict().get("n") or 1)]:
-        under = {}
+    """The button under a user's post; some hide behind "more". A pressed button says "active"."""
+    wanted, user = m["label"].casefold(), m["user"]
+    pressed, target = 0, None
+    for i, line in enumerate(page.lines):
+        if line.id or user not in line.label.split():
+            continue
+        under: list[Element] = []
         for e in page.lines[i + 1 :]:
             if not e.id and any(w.startswith("@") for w in e.label.split()):
                 break
-            if e.id:
-                under.setdefault(e.label.casefold(), e)
-        target = under.get(wanted) or opened or under.get("more")
-        plan.append(click(target, f'click "{m["label"]}" for {m["user"]}'))
-    if "n" in m.groupdict():
-        plan.append(submit(page))
-    return first(page, plan)
+            under.append(e)
+        named = [e for e in under if e.id and e.label.casefold().startswith(wanted)]
+        pressed += any("active" in e.label.split() for e in named)
+        fresh = [e for e in named if "active" not in e.label.split()]
+        more = [e for e in under if e.id and e.label == "more"]
+        if target is None and (fresh or (more and not named)):
+            target = (fresh or more)[0]
+    asked = m.groupdict().get("n")
+    if asked and pressed >= int(asked):
+        return submit(page)
+    return click(target, f'click "{m["label"]}" for {user}')
 
 
 def order_food(page: Page, m: Match) -> Move:

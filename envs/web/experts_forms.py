@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from envs.web.experts_click import submit
-from envs.web.experts_page import Element, Lost, Move, Page, click, compact, fill, first, need
+from envs.web.experts_page import Element, Lost, Move, Page, click, fill, first, need
 
 Match = re.Match[str]
 
@@ -139,14 +139,16 @@ def last_word(page: Page, m: Match) -> Move:
 
 
 def copy_paste(page: Page, m: Match) -> Move:
-    """Copies what stands in one text area into the input; the source is told by its place or its content."""
+    """Copies a text area into the input by the keyboard: the observation does not show every space."""
     n = m.groupdict().get("n")
     boxes = page.all(*BOXES)
-    full = [e for e in boxes if e.value]
-    source = _box(page, int(n)) if n else need(full[0] if full else None)
-    targets = [e for e in boxes if e is not source and (not n or e is boxes[-1])]
-    target = need(targets[0] if targets else None)
-    return first(page, [fill(target, source.value, f"copy from [{source.id}]"), submit(page)])
+    source = _box(page, int(n)) if n else need(next((e for e in boxes if e.value), None))
+    others = [e for e in boxes if e is not source]
+    target = need(others[-1] if others else None)
+    keys = ((source, "Control+a"), (source, "Control+c"), (target, "Control+v"))
+    said = ("mark the text", "copy it", "paste it")
+    plan = [Move(e, why, "press", key) for (e, key), why in zip(keys, said, strict=True)]
+    return first(page, [*plan, submit(page)])
 
 
 def arithmetic(page: Page, m: Match) -> Move:
@@ -206,17 +208,19 @@ def _table(page: Page) -> dict[str, str]:
     return {row[0]: row[1] for row in rows if len(row) == 2}
 
 
+_MOVIE = {"genre": "genre", "director": "director", "year": "year", "date": "year"}
+
+
 def movie_search(page: Page, m: Match) -> Move:
     """Three boxes in any order; their words stand all before or all behind them."""
-    names = ("genre", "director", "year")
     boxes = page.all(*BOXES)
-    said = [e.label if e.id else e.label for e in page.lines if e.role in ("text", *BOXES)]
-    order = [n for text in said for n in names if compact(text).casefold().startswith(n)]
-    if sorted(order) != sorted(names) or len(boxes) != 3:
+    said = [e.label.casefold() for e in page.lines if e.role in ("text", *BOXES)]
+    order = [name for text in said for word, name in _MOVIE.items() if word in text.split()]
+    if sorted(order) != ["director", "genre", "year"] or len(boxes) != 3:
         raise Lost
     plan = [fill(b, m[n], f'enter the {n} "{m[n]}"') for n, b in zip(order, boxes, strict=True)]
-    ends = [e for e in page.all("button", "clickable", "link") if e is not None]
-    return first(page, [*plan, click(ends[-1] if ends else None, "start the search")])
+    ends = page.all("button", "clickable", "link")[-1:]
+    return first(page, [*plan, click(ends[0] if ends else None, "start the search")])
 
 
 def nth_radio(page: Page, m: Match) -> Move:
@@ -235,10 +239,6 @@ def dropdown(page: Page, m: Match) -> Move:
         return click(page.named(m["label"], "button"), f'click "{m["label"]}"')
     item = page.named(m["option"], "listitem")
     return click(item, f"choose {m['option']}") if item else click(face, "open the dropdown")
-
-
-def spinner(page: Page, m: Match) -> Move:
-    return enter(page, m["n"], f"set it to {m['n']}")
 
 
 def autocomplete(page: Page, m: Match) -> Move:
@@ -264,7 +264,9 @@ def search(page: Page, m: Match) -> Move:
         plan = [fill(_box(page), m["text"], f'enter "{m["text"]}"')]
         return first(page, [*plan, click(page.named("Search", "button"), "press Search")])
     per, n = 3, int(m["n"]) - 1
-    here = sum(c.startswith("click(") for c in page.past) - 1  # the clicks behind "Search" turned pages
+    here = (
+        sum(c.startswith("click(") for c in page.past) - 1
+    )  # the clicks behind "Search" turned pages
     if here < n // per:
         return click(page.named(">", "link"), "turn to the next page of results")
     hits = [e for e in links if e.label not in ("<", ">") and not e.label.isdigit()]

@@ -83,11 +83,12 @@ class Element:
 
 @dataclass(frozen=True)
 class Page:
-    """The lines of an observation in order, the user's own data, and the calls made so far."""
+    """The lines of an observation in order, the user's own data, and the calls made so far, good and failed ones apart."""
 
     lines: tuple[Element, ...]
     user: Mapping[str, str] = field(default_factory=dict)
     past: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
 
     @classmethod
     def read(
@@ -117,8 +118,11 @@ class Page:
                     form is _BEFORE,
                 )
             )
-        calls = tuple(m[1] for m in map(_PAST.match, past) if m and " → error: " not in m[0])
-        return cls(tuple(lines), dict(user or {}), calls)
+        calls = [m for m in map(_PAST.match, past) if m]
+        made, failed = (
+            tuple(m[1] for m in calls if (" → error: " in m[0]) == bad) for bad in (False, True)
+        )
+        return cls(tuple(lines), dict(user or {}), made, failed)
 
     def all(self, *roles: str) -> tuple[Element, ...]:
         """The elements of these roles, all that can be acted on by default."""
@@ -207,6 +211,11 @@ def click(element: Element | None, why: str) -> Move:
     return Move(need(element), why)
 
 
+def by_key(move: Move) -> Move:
+    """A click done by the keyboard, for an element that another one covers."""
+    return Move(move.element, move.why, "press", "Enter")
+
+
 def fill(element: Element | None, value: str, why: str) -> Move:
     """A text for a box. Raises `Lost`."""
     return Move(need(element), why, "fill", value)
@@ -223,7 +232,7 @@ def first(page: Page, plan: Sequence[Move]) -> Move:
     made: dict[str, int] = {}
     for move in plan:
         made[move.call] = made.get(move.call, 0) + 1
-        times = page.done(move.call)
+        times = page.done(move.call) + page.done(by_key(move).call)
         if move.value is not None and move.tool != "press":
             done = move.element.holds(move.value) or times >= 2
         elif move.element.role in ("checkbox", "radio"):

@@ -1,6 +1,6 @@
-"""Run by the resume test in processes of its own: updates a learner and prints a digest of its adapter.
+"""The third update of the resume test, in this process or, run as a script, in one of its own.
 
-Arguments: first update, end of updates, folder to load from or "-", folder to save to or "-".
+Argument: the folder of the checkpoint after two updates.
 """
 
 from __future__ import annotations
@@ -11,22 +11,29 @@ import sys
 import torch
 from learning_cases import BOTH, groups_sharing_prompts, make_learner
 
+from arlas.learning.learner import Learner
 from arlas.types import Seat
 
-torch.set_num_threads(1)
-first, end = int(sys.argv[1]), int(sys.argv[2])
-learner = make_learner("tiny-qwen3", batch_size=4, epochs=2, lr=1e-3)
-if sys.argv[3] != "-":
-    learner.load(sys.argv[3])
-assert learner.updates == dict.fromkeys(BOTH, first)
-metrics = {}
-for i in range(first, end):
+
+def start() -> Learner:
+    return make_learner("tiny-qwen3", batch_size=4, epochs=2, lr=1e-3)
+
+
+def update(learner: Learner, i: int) -> str:
+    """Updates both seats; returns a digest of the adapters, the step count, and the metrics."""
+    assert learner.updates == dict.fromkeys(BOTH, i)
+    metrics = {}
     for seat in (Seat.AGENT, Seat.ATTACKER):
         metrics = learner.update(seat, groups_sharing_prompts(seed=i, seat=seat), seed=i)
-if sys.argv[4] != "-":
-    learner.save(sys.argv[4])
-digest = hashlib.sha256()
-for seat in learner.seats:
-    for name, parameter in sorted(learner.parameters(seat).items()):
-        digest.update(name.encode() + parameter.detach().numpy().tobytes())
-print(digest.hexdigest(), learner.steps[Seat.AGENT], sorted(metrics.items()))
+    digest = hashlib.sha256()
+    for seat in learner.seats:
+        for name, parameter in sorted(learner.parameters(seat).items()):
+            digest.update(name.encode() + parameter.detach().numpy().tobytes())
+    return f"{digest.hexdigest()} {learner.steps[Seat.AGENT]} {sorted(metrics.items())}"
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    resumed = start()
+    resumed.load(sys.argv[1])
+    print(update(resumed, 2))

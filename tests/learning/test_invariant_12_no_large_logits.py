@@ -22,26 +22,26 @@ CHUNK = 4
 class _LargestWithVocabulary(TorchDispatchMode):
     """Watches every operator's results, forward and backward, for the most rows of vocabulary size."""
 
-    def __init__(self, vocabulary: int) -> None:
+    def __init__(self, vocabulary: int, weights: set[int]) -> None:
         super().__init__()
-        self.vocabulary, self.rows = vocabulary, 0
+        self.vocabulary, self.weights, self.rows = vocabulary, weights, 0
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         result = func(*args, **(kwargs or {}))
         for leaf in tree_leaves(result):
-            if isinstance(leaf, torch.Tensor) and leaf.shape and leaf.shape[-1] == self.vocabulary:
+            if not (isinstance(leaf, torch.Tensor) and self.vocabulary in leaf.shape):
+                continue
+            if leaf.untyped_storage().data_ptr() not in self.weights:
                 self.rows = max(self.rows, leaf.numel() // self.vocabulary)
         return result
 
 
 def _rows(learner: Learner, work: Callable[[], object]) -> int:
-    # The same size in a weight would be mistaken for logits.
-    sizes = {tuple(p.shape) for p in learner.model.parameters()}
-    vocabulary = learner.base.config.vocab_size
-    assert all(shape[-1] != vocabulary for shape in sizes)
-    with _LargestWithVocabulary(vocabulary) as watch:
+    # The output head's weight and its transpose are as wide as the vocabulary, and are no logits.
+    weights = {p.untyped_storage().data_ptr() for p in learner.model.parameters()}
+    with _LargestWithVocabulary(learner.base.config.vocab_size, weights) as watch:
         work()
     return watch.rows
 
