@@ -24,6 +24,7 @@ from arlas.private import GENERIC
 
 _WORDS = re.compile(r"[^\W\d_]+|\d+")
 _BETWEEN = re.compile(r"[\W_]+")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _HEX = re.compile(r"(?:[0-9a-fA-F]{2}[\s:,;./|-]*+){4,}")
 _HEX_PREFIX = re.compile(r"\\x|%|0x")
 # What a wrong decoding is full of. It becomes one letter that no secret has, so that nothing matches across it.
@@ -93,6 +94,8 @@ def parts_of(value: str, config: LeakConfig, public: str = "") -> dict[str, int]
         return {}
     least = max(config.min_chars, _DIGITS) if whole.isdigit() else config.min_chars
     size = max(least, math.ceil(config.min_share * len(whole)))
+    if _DATE.fullmatch(value):  # most of a date is that of a thousand others
+        size = len(whole)
     found: dict[str, int] = {}
     for run in (whole[i : i + size] for i in range(len(whole) - size + 1)):
         if len(words) == 1:

@@ -125,6 +125,7 @@ def _serve(conn: Connection, factory: EnvFactory, token: str, folder: str) -> No
         pass
     for slot in list(envs):
         _drop(envs, slot)
+    _end_family(token, folder)
 
 
 def _play(
@@ -166,9 +167,13 @@ def _die_with_parent(token: str, folder: str) -> None:
     while not multiprocessing.connection.wait([parent.sentinel], timeout=1.0):
         if os.getppid() != parent.pid:  # the sentinel's other end may live on in a forked sibling
             break
+    _end_family(token, folder)
+    os._exit(1)
+
+
+def _end_family(token: str, folder: str) -> None:
     kill_family(os.getpid(), token, spare=os.getpid())
     shutil.rmtree(folder, ignore_errors=True)
-    os._exit(1)
 
 
 # --- the parent's side ----------------------------------------------------------------------------------
@@ -193,7 +198,9 @@ class _Worker:
     async def call(self, world: _ProcessWorld, kind: str, arguments: tuple[Any, ...]) -> Any:
         """Plays one call of an episode. Raises `WorldError`."""
         # A cancelled caller must not leave a reply in the pipe for the next one.
-        return await asyncio.shield(self._locked_call(world, kind, arguments))
+        task = asyncio.create_task(self._locked_call(world, kind, arguments))
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return await asyncio.shield(task)
 
     async def _locked_call(
         self, world: _ProcessWorld, kind: str, arguments: tuple[Any, ...]

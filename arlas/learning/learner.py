@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import pickle
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
+from accelerate.utils import gather_object
 from peft import LoraConfig as PeftLoraConfig
 from peft import PeftModel, get_peft_model_state_dict, set_peft_model_state_dict
 from safetensors import SafetensorError
@@ -26,12 +28,16 @@ from arlas.learning.batch import (
     micro_batches,
     optimizer_batches,
 )
-from arlas.learning.logprobs import action_logprobs, can_share
+from arlas.learning.logprobs import action_logprobs, can_share, check_model
 from arlas.learning.loss import Sums, add_sums, grpo_loss, summarize
 from arlas.policies import models
 from arlas.types import AdapterError, CheckpointError, ConfigurationError, Group, Seat, Segment
 
 _STATE = "learner.json"
+_UNREADABLE = (
+    *(OSError, ValueError, KeyError, TypeError, EOFError, RuntimeError),
+    *(SafetensorError, pickle.UnpicklingError),
+)
 
 
 class Learner:
@@ -41,7 +47,7 @@ class Learner:
     reference is a frozen copy of that start, ``SEAT_ref``; the reference of a fresh adapter is the base
     model itself. All randomness comes from the seeds given here and to `update`.
 
-    Under ``accelerate launch`` every process holds the model, takes its share of the micro-batches, and
+    Under ``accelerate launch`` (``torchrun`` on CPUs) every process holds the model, takes its share of the micro-batches, and
     the adapters' gradients are summed.
 
     Raises `ConfigurationError` on a device that is not there, `AdapterError` on an adapter that does not
@@ -70,6 +76,7 @@ class Learner:
         self.share = 6.0 * base.config.hidden_size if can_share(base.config) else 0.0
         self.model = self._attach(base, init, seed)
         self.base: Any = self.model.get_base_model()
+        check_model(self.base)
         if algo.gradient_checkpointing:
             _checkpoint_activations(self.base)
         self.optimizers = {
@@ -280,18 +287,9 @@ class Learner:
             own = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
             parameter.grad = self.accelerator.reduce(own, "sum")
         total: Sums = {}
-        for part in self._gather(sums):
+        for part in gather_object([{name: value.cpu() for name, value in sums.items()}]):
             total = add_sums(total, part)
         return total
-
-    def _gather(self, sums: Sums) -> list[Sums]:
-        from accelerate.utils import gather_object
-
-        plain = [{name: float(value) for name, value in sums.items()}]
-        return [
-            {name: torch.tensor(value, device=self.device) for name, value in part.items()}
-            for part in gather_object(plain)
-        ]
 
     # --- saving ---------------------------------------------------------------------------------------
 
@@ -335,7 +333,9 @@ class Learner:
                 self.optimizers[seat].load_state_dict(saved)
                 self.steps[seat] = int(state["steps"][seat.value])
                 self.updates[seat] = int(state["updates"][seat.value])
-        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        except CheckpointError:
+            raise
+        except _UNREADABLE as error:
             raise CheckpointError(
                 f"{folder} is not a whole learner checkpoint: {error!r}"
             ) from error

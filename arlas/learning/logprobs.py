@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from arlas.learning.batch import TrainBatch
-from arlas.types import ConfigurationError
+from arlas.learning.batch import Sample, TrainBatch, micro_batches
+from arlas.types import ConfigurationError, Segment
 
 _LAYERS = {"full_attention", "sliding_attention"}
 
@@ -77,6 +77,26 @@ def action_logprobs_and_kl(
         hidden_states(base, batch), ref_hidden_Nd, batch.targets_N, *_head(base), temperature, chunk
     )
     return result
+
+
+def check_model(base: Any) -> None:
+    """Raises `ConfigurationError` if body and head, put together here, are not the model's own forward pass.
+
+    Some models scale their logits in a way of their own; four made-up tokens tell.
+    """
+    probe = Sample(Segment((1, 2, 3, 4), (False, True, True, True), (0.0,) * 4), 0.0)
+    (batch,) = micro_batches([probe], 4)
+    batch = batch.to(base.device)
+    with torch.no_grad():
+        found_N = action_logprobs(base, batch, 1.0, 4)
+        own_NV = base(input_ids=batch.input_ids_BT).logits[0].float().log_softmax(-1)
+    own_N = own_NV.gather(1, batch.targets_N[:, None])[:, 0]
+    gap = float((found_N - own_N).abs().max())
+    if not gap < (1e-2 if base.dtype == torch.float32 else 0.3):
+        raise ConfigurationError(
+            f"{type(base).__name__} does more to its logits than a soft cap (its log-probabilities differ by "
+            f"{gap:.3g}): this model cannot be trained yet"
+        )
 
 
 def _head(base: Any) -> tuple[Tensor, Tensor | None, float | None]:

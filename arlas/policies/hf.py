@@ -15,7 +15,8 @@ import peft
 import torch
 
 from arlas.config import LoraConfig
-from arlas.policies.decode import GROUPED, Engine, Row
+from arlas.policies.attention import GROUPED
+from arlas.policies.decode import Engine, Row
 from arlas.policies.models import check_adapter, load_model, load_tokenizer
 from arlas.policies.sampling import uniforms
 from arlas.types import (

@@ -27,6 +27,8 @@ from arlas.types import AdapterError, ConfigurationError, MissingExtraError
 SMOLLM2 = "smollm2"
 _LORA_PREFIX = "base_model.model."
 
+transformers.utils.logging.disable_progress_bar()  # a bar for every load would drown the run's own
+
 
 def cache_dir() -> Path:
     """Where converted and tiny models are kept: ``$ARLAS_CACHE`` or ``~/.cache/arlas``."""

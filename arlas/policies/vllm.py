@@ -258,6 +258,10 @@ def _start(config: VLLMConfig, where: str, rank: int, targets: list[str]) -> Any
     from vllm import EngineArgs, LLMEngine
     from vllm.platforms import current_platform
 
+    if current_platform.is_cpu():
+        from arlas.policies import vllm_cpu
+
+        vllm_cpu.install()
     try:
         return LLMEngine.from_engine_args(
             EngineArgs(

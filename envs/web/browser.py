@@ -40,6 +40,7 @@ FLAGS = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    "--disable-smooth-scrolling",  # a scroll would go on into the next observation
     "--proxy-server=http://127.0.0.1:1",
     "--proxy-bypass-list=<-loopback>",  # without it, addresses of this machine would bypass the proxy
     "--host-resolver-rules=MAP * ~NOTFOUND",

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from envs.web import experts_click as clicks
 from envs.web import experts_forms as forms
 from envs.web.experts_page import Lost, Move, Page, by_key
+from envs.web.tasks import PROFILES
 
 Rule = Callable[[Page, "re.Match[str]"], Move]
 
@@ -35,7 +36,10 @@ RULES: tuple[tuple[str, Rule], ...] = (
     (r"Select (?P<label>(?!words similar).+) and click Submit\.", clicks.select),
     (r'Click on a "(?P<label>\w+)" widget\.', clicks.widget),
     (r"Click on the (?P<label>\w+) colored box\.", clicks.colored_box),
-    (r'Click the "Menu" button.* item labeled "(?P<label>.+)"\.', clicks.menu),
+    (
+        r'Click the "Menu" button.* (?:item labeled "(?P<label>.+)"|with the "(?P<icon>.+)" icon)\.',
+        clicks.menu,
+    ),
     (r"Click on a (?P<label>.+)", clicks.shape),
     (r"How many (?P<label>.+)s are there\?", clicks.count_shapes),
     (r"Click the button that best describes the figure below\.", clicks.identify_shape),
@@ -143,4 +147,21 @@ def expert(
     return None
 
 
-EXPERT_TASKS: tuple[str, ...] = ()
+_MINIWOB = """
+    ascending-numbers buy-ticket choose-date-easy choose-date-medium choose-list circle-center click-button
+    click-button-sequence click-checkboxes click-checkboxes-transfer click-collapsible click-collapsible-2
+    click-collapsible-2-nodelay click-collapsible-nodelay click-color click-dialog click-dialog-2 click-link click-menu-2
+    click-option click-scroll-list click-shape click-tab click-tab-2 click-tab-2-easy click-tab-2-hard click-tab-2-medium
+    click-test click-test-2 click-test-transfer click-widget copy-paste copy-paste-2 count-shape email-inbox
+    email-inbox-delete email-inbox-forward email-inbox-forward-nl email-inbox-important email-inbox-noscroll
+    email-inbox-reply email-inbox-star-reply enter-date enter-password enter-text enter-text-2 enter-text-dynamic
+    enter-time find-greatest find-word focus-text focus-text-2 form-sequence-2 form-sequence-3 grid-coordinate
+    identify-shape login-user login-user-popup multi-layouts multi-orderings navigate-tree odd-or-even order-food
+    read-table read-table-2 scroll-text search-engine simple-algebra simple-arithmetic social-media social-media-some
+    text-transform unicode-test use-autocomplete use-autocomplete-nodelay
+"""
+EXPERT_TASKS: tuple[str, ...] = (
+    *(f"miniwob.{name}" for name in _MINIWOB.split()),
+    *sorted(PROFILES),
+)
+"""Tasks that the experts solve within five steps, at least nine times in ten."""

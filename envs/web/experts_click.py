@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 import re
 
@@ -105,15 +106,15 @@ def colored_box(page: Page, m: Match) -> Move:
 
 
 def menu(page: Page, m: Match) -> Move:
-    """Opens the menu, then the part of it that hides the item."""
-    label = m["label"]
-    found = page.named(label, "menuitem")
-    if found:
-        return click(found, f'click the item "{label}"')
-    if not page.all("menuitem"):
+    """Opens the menu, then the part of it that hides the item, which is told by its name or its icon."""
+    items, label, icon = page.all("menuitem"), m["label"], m["icon"]
+    for item in items:
+        if item.label == label if label else f"icon={icon}" in item.words:
+            return click(item, f'click the item "{label or icon}"')
+    if not items:
         return click(page.named("Menu", "button"), 'open "Menu"')
-    nested = [e for e in page.all("menuitem") if "caret" in e.traits]
-    return click(nested[0] if nested else None, f'look for "{label}"')
+    nested = [e for e in items if "caret" in e.traits]
+    return click(nested[0] if nested else None, f'look for "{label or icon}"')
 
 
 # --- shapes -------------------------------------------------------------------------------------------
@@ -283,7 +284,7 @@ def navigate_tree(page: Page, m: Match) -> Move:
     if found:
         return click(found, f'click "{label}"')
     lines = page.all()
-    for mark, folder in zip(lines, lines[1:], strict=False):
+    for mark, folder in itertools.pairwise(lines):
         move = click(folder, f'look for "{label}" inside a folder')
         if "expandable-hitarea" in mark.label and not page.done(move.call):
             return move

@@ -13,7 +13,8 @@ from itertools import takewhile
 
 _QUOTED = r'"(?:[^"\\]|\\.)*"'
 _OPTIONS = rf"options=(?:{_QUOTED}(?:, (?:{_QUOTED}|…))*)?"
-_TRAIT = rf'(?: (?:value={_QUOTED}|{_OPTIONS}|[^\s"\[\]]+))*?'
+_WORD = r"(?:checked|selected|expanded|collapsed|disabled|focused|(?:type|sides|color|at|size|icon)=[^\s\"\[\]]+)"
+_TRAIT = rf"(?: (?:value={_QUOTED}|{_OPTIONS}|{_WORD}))*"
 _BODY = rf"(?P<role>[a-z]+)(?: (?P<label>{_QUOTED}))?(?P<traits>{_TRAIT})"
 _AFTER = re.compile(rf"{_BODY} \[(?P<id>\d+)\]")
 _BEFORE = re.compile(rf"\[(?P<id>\d+)\] {_BODY}(?= |$)")

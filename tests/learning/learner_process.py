@@ -1,4 +1,4 @@
-"""Run by `accelerate launch` in the test of several processes: one update, adapter saved by the first."""
+"""Run by torchrun in the test of several processes: one update, adapter saved by the first."""
 
 from __future__ import annotations
 

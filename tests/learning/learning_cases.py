@@ -22,12 +22,16 @@ def tokens(rng: random.Random, n: int) -> list[int]:
     return [rng.randrange(VOCABULARY) for _ in range(n)]
 
 
-def segment(parts: Sequence[tuple[Sequence[int], bool]], rng: random.Random | None = None) -> Segment:
+def segment(
+    parts: Sequence[tuple[Sequence[int], bool]], rng: random.Random | None = None
+) -> Segment:
     """A segment out of (tokens, were they sampled) parts; sampled tokens get made-up log-probabilities."""
     ids = [t for part, _ in parts for t in part]
     mask = [sampled for part, sampled in parts for _ in part]
     draw = rng or random.Random(0)
-    return Segment(tuple(ids), tuple(mask), tuple(-4.5 - 2.0 * draw.random() if m else 0.0 for m in mask))
+    return Segment(
+        tuple(ids), tuple(mask), tuple(-4.5 - 2.0 * draw.random() if m else 0.0 for m in mask)
+    )
 
 
 def episode(
@@ -101,7 +105,9 @@ def stir(learner: Learner, seed: int = 1, scale: float = 0.05) -> None:
                 parameter.add_(torch.randn(parameter.shape, generator=generator) * scale)
 
 
-def naive_logprobs(learner: Learner, one: Segment, temperature: float = TEMPERATURE) -> torch.Tensor:
+def naive_logprobs(
+    learner: Learner, one: Segment, temperature: float = TEMPERATURE
+) -> torch.Tensor:
     """Log-probabilities of a segment's action tokens from the model's own forward pass on it alone."""
     ids = torch.tensor([one.token_ids])
     logits_TV = learner.base(input_ids=ids).logits[0].float() / temperature

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -17,12 +18,13 @@ from learning_cases import (
     naive_logprobs,
     stir,
 )
+from transformers import GraniteConfig, GraniteForCausalLM
 
 from arlas.config import AlgoConfig
 from arlas.learning.batch import Sample, micro_batches
 from arlas.learning.learner import Learner
 from arlas.learning.loss import grpo_loss
-from arlas.types import Episode, Seat, Segment
+from arlas.types import ConfigurationError, Episode, Seat, Segment
 
 
 @pytest.mark.parametrize("model", TINY)
@@ -30,11 +32,15 @@ def test_invariant_3_log_probabilities_are_those_of_the_sampler_temperature(mode
     """log_softmax(logits / T) of the full model, T the sampler's; nothing of generation_config.json enters."""
     learner = make_learner(model)
     stir(learner)
-    for one in (s for g in groups_sharing_prompts() for e in g.episodes for s in e.segments[Seat.AGENT]):
+    for one in (
+        s for g in groups_sharing_prompts() for e in g.episodes for s in e.segments[Seat.AGENT]
+    ):
         for seat in learner.seats:
             found = torch.tensor(learner.logprobs(seat, one))
             with learner.using(seat), torch.no_grad():
-                torch.testing.assert_close(found, naive_logprobs(learner, one), atol=1e-5, rtol=1e-5)
+                torch.testing.assert_close(
+                    found, naive_logprobs(learner, one), atol=1e-5, rtol=1e-5
+                )
                 other = naive_logprobs(learner, one, temperature=1.0)
             assert TEMPERATURE != 1.0
             assert (found - other).abs().max() > 1e-2
@@ -67,9 +73,7 @@ def test_invariant_3_weights_are_capped_and_detached() -> None:
     sampler = torch.tensor([-1.1, -4.0, -2.5])
     advantages, ones = torch.tensor([1.0, -1.0, 2.0]), torch.ones(3)
     algo = AlgoConfig(beta=0.0, importance_cap=2.0)
-    loss, sums = grpo_loss(
-        logprobs, logprobs.detach(), sampler, None, advantages, ones, 3.0, algo
-    )
+    loss, sums = grpo_loss(logprobs, logprobs.detach(), sampler, None, advantages, ones, 3.0, algo)
     loss.backward()
     weights = torch.exp(logprobs.detach() - sampler).clamp(max=2.0)
     assert weights[1] == 2.0
@@ -107,3 +111,14 @@ def _told(learner: Learner, e: Episode) -> Iterator[Segment]:
             s, logprobs=tuple(next(values) if m else 0.0 for m in s.action_mask)
         )
 
+
+def test_invariant_3_a_model_with_logits_of_its_own_is_refused(tmp_path: Path) -> None:
+    """Granite divides its logits by a number of its config: found at start, not trained wrongly."""
+    shape = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "vocab_size": 300}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 2}
+    for scaling in (1.0, 8.0):
+        config = GraniteConfig(**shape, **heads, logits_scaling=scaling, initializer_range=0.5)
+        GraniteForCausalLM(config).save_pretrained(tmp_path / str(scaling))
+    make_learner(str(tmp_path / "1.0"))
+    with pytest.raises(ConfigurationError, match="Granite"):
+        make_learner(str(tmp_path / "8.0"))

@@ -68,9 +68,7 @@ def test_invariant_4_micro_batches_add_up(model: str, aggregation: str) -> None:
     """One big micro-batch, one a segment, shared or not: all give the brute-force gradient."""
     options = {"aggregation": aggregation, "constant_length": 20}
     runs = {
-        (budget, share): _caught(
-            model, share, InitConfig(), micro_batch_tokens=budget, **options
-        )
+        (budget, share): _caught(model, share, InitConfig(), micro_batch_tokens=budget, **options)
         for budget, share in ((100_000, False), (1, False), (100_000, True), (90, True))
     }
     learner = runs[100_000, False][0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import random
 import statistics
+from itertools import pairwise
 
 import pytest
 from learning_cases import episode, group, segment, tokens
@@ -48,7 +49,7 @@ def test_invariant_5_each_seat_on_its_own_rewards() -> None:
     both = [
         dataclasses.replace(
             e,
-            segments={s: e.segments[Seat.AGENT] for s in Seat},
+            segments=dict.fromkeys(Seat, e.segments[Seat.AGENT]),
             rewards={Seat.AGENT: e.rewards[Seat.AGENT], Seat.ATTACKER: r},
         )
         for e, r in zip(episodes, attacker_rewards, strict=True)
@@ -83,7 +84,8 @@ def test_optimizer_batches_hold_every_episode_once_in_an_order_of_the_seed() -> 
     assert max(sizes) <= 6
     assert max(sizes) - min(sizes) <= 1
     order = [s.group for part in parts for s in part]
-    assert sum(a != b for a, b in zip(order, order[1:], strict=False)) == 6  # each group in one piece
+    changes = sum(a != b for a, b in pairwise(order))
+    assert changes == 6  # each group in one piece
     again = optimizer_batches(samples, algo, seed=1)
     other = optimizer_batches(samples, algo, seed=2)
     assert parts == again

@@ -46,7 +46,12 @@ def _saved(folder: Path) -> Path:
 
 @pytest.mark.parametrize(
     "name",
-    ["learner.json", "agent.optimizer.pt", "attacker.optimizer.pt", "agent/adapter_model.safetensors"],
+    [
+        "learner.json",
+        "agent.optimizer.pt",
+        "attacker.optimizer.pt",
+        "agent/adapter_model.safetensors",
+    ],
 )
 @pytest.mark.parametrize("damage", ["cut", "flipped", "missing"])
 def test_invariant_10_damage_is_found(name: str, damage: str, tmp_path: Path) -> None:

@@ -45,7 +45,9 @@ def test_rewarded_replies_become_likelier(model: str) -> None:
     before = [sum(learner.logprobs(Seat.AGENT, s)) for s in replies]
     for i in range(3):
         metrics = learner.update(Seat.AGENT, [made], seed=i)
-    gained = [sum(learner.logprobs(Seat.AGENT, s)) - b for s, b in zip(replies, before, strict=True)]
+    gained = [
+        sum(learner.logprobs(Seat.AGENT, s)) - b for s, b in zip(replies, before, strict=True)
+    ]
     assert min(gained[1], gained[3]) > 0.0 > max(gained[0], gained[2])
     assert (metrics["tokens"], metrics["episodes"], metrics["groups"]) == (24, 4, 1)
     assert metrics["grad_norm"] > 0.0
@@ -86,7 +88,9 @@ def test_saved_adapters_are_plain_peft(model: str, tmp_path: Path) -> None:
     with torch.no_grad():
         all_T = (plain(input_ids=ids).logits[0] / 1.2).log_softmax(-1)
     expected = [
-        float(all_T[i - 1, one.token_ids[i]]) for i, sampled in enumerate(one.action_mask) if sampled
+        float(all_T[i - 1, one.token_ids[i]])
+        for i, sampled in enumerate(one.action_mask)
+        if sampled
     ]
     assert learner.logprobs(Seat.AGENT, one) == pytest.approx(expected, abs=1e-5)
     again = make_learner(model, init=InitConfig(agent=str(tmp_path / "agent")))
@@ -111,7 +115,9 @@ def test_fresh_adapters_follow_from_the_seed_and_change_nothing_yet() -> None:
     assert one.logprobs(Seat.AGENT, text) == pytest.approx(base.tolist(), abs=1e-5)
 
     def a(learner: Learner, seat: Seat) -> torch.Tensor:
-        return torch.cat([p.flatten() for n, p in learner.parameters(seat).items() if "lora_A" in n])
+        return torch.cat(
+            [p.flatten() for n, p in learner.parameters(seat).items() if "lora_A" in n]
+        )
 
     assert torch.equal(a(one, Seat.AGENT), a(same, Seat.AGENT))
     assert not torch.equal(a(one, Seat.AGENT), a(other, Seat.AGENT))
@@ -133,12 +139,18 @@ def test_gradient_checkpointing_changes_no_gradient() -> None:
 
 
 def test_two_processes_learn_what_one_does(tmp_path: Path) -> None:
-    """`accelerate launch` with two processes splits the micro-batches and ends with the same adapter."""
+    """Two processes split the micro-batches and end with the same adapter."""
     paths = [str(HERE), str(HERE.parents[1]), os.environ.get("PYTHONPATH", "")]
-    launch = "-m accelerate.commands.launch --cpu --num_processes 2 --num_machines 1 --mixed_precision no"
     done = subprocess.run(
         [
-            *(sys.executable, *launch.split(), "--dynamo_backend", "no", "--main_process_port", "0"),
+            *(
+                sys.executable,
+                "-m",
+                "torch.distributed.run",
+                "--standalone",
+                "--nproc_per_node",
+                "2",
+            ),
             *(str(HERE / "learner_process.py"), str(tmp_path / "two")),
         ],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"},
@@ -178,9 +190,8 @@ def test_adapters_that_do_not_fit_are_refused(tmp_path: Path) -> None:
 def test_a_trained_output_head_is_refused() -> None:
     """The chunked head has no gradient of its own; silently training nothing would be worse."""
     lora = LoraConfig(rank=4, alpha=8, targets=["q_proj", "lm_head"])
-    learner = Learner("tiny-llama", lora, AlgoConfig(), InitConfig(), 1.0, [Seat.AGENT], 0, "cpu")
     with pytest.raises(ConfigurationError, match=r"lora\.targets"):
-        learner.update(Seat.AGENT, groups_sharing_prompts(), seed=0)
+        Learner("tiny-llama", lora, AlgoConfig(), InitConfig(), 1.0, [Seat.AGENT], 0, "cpu")
 
 
 def test_a_gradient_that_is_no_number_changes_nothing() -> None:

@@ -15,7 +15,9 @@ from arlas.types import Seat, Segment
 
 # Few token values and a common beginning, so that prefixes are shared at many depths.
 PROMPTS = st.lists(st.integers(0, 1), min_size=1, max_size=30)
-CASES = st.lists(st.tuples(PROMPTS, st.lists(st.integers(0, 1), min_size=1, max_size=4)), min_size=1)
+CASES = st.lists(
+    st.tuples(PROMPTS, st.lists(st.integers(0, 1), min_size=1, max_size=4)), min_size=1
+)
 
 
 def _path(batch: TrainBatch, row: int, column: int) -> list[int]:
@@ -55,7 +57,9 @@ def test_every_action_token_sees_exactly_its_own_sequence(
         if s.action_mask[t]
     ]
     assert [f[:3] for f in sorted(found)] == [e[:3] for e in sorted(expected)]
-    assert [f[3] for f in sorted(found)] == pytest.approx([e[3] for e in sorted(expected)], abs=1e-3)
+    assert [f[3] for f in sorted(found)] == pytest.approx(
+        [e[3] for e in sorted(expected)], abs=1e-3
+    )
 
 
 def _tree(seed: int = 0) -> list[Segment]:
@@ -97,7 +101,9 @@ def test_prefixes_are_shared_only_where_it_pays() -> None:
     """Short common beginnings and long rows for little are left alone; the row limit holds."""
     rng = random.Random(0)
     start = tokens(rng, 20)
-    samples = [Sample(segment([([*start, *tokens(rng, 200)], False), ([1], True)]), 0.0) for _ in range(9)]
+    samples = [
+        Sample(segment([([*start, *tokens(rng, 200)], False), ([1], True)]), 0.0) for _ in range(9)
+    ]
     assert all(b.end_BT is None for b in micro_batches(samples, 1000, share=10.0))
     assert any(b.end_BT is not None for b in micro_batches(samples, 1000, share=1e4))
     for batch in micro_batches(samples, 500, share=1e9):

@@ -6,10 +6,19 @@ import random
 
 import pytest
 import torch
-from learning_cases import TINY, CaughtGradients, make_learner, naive_logprobs, segment, stir, tokens
+from learning_cases import (
+    TINY,
+    CaughtGradients,
+    make_learner,
+    naive_logprobs,
+    segment,
+    stir,
+    tokens,
+)
 
+from arlas.learning.batch import Sample, micro_batches
 from arlas.learning.learner import Learner
-from arlas.learning.sft import SFTConfig, train_sft
+from arlas.learning.sft import SFTConfig, _loss, train_sft
 from arlas.types import ConfigurationError, Seat, Segment
 
 
@@ -19,7 +28,9 @@ def _episodes(count: int = 4, seed: int = 0) -> list[list[Segment]]:
     prompt = tokens(rng, 30)
     return [
         [
-            segment([(prompt, False), (tokens(rng, 2 + i), True), ([3], False), (tokens(rng, 7), True)]),
+            segment(
+                [(prompt, False), (tokens(rng, 2 + i), True), ([3], False), (tokens(rng, 7), True)]
+            ),
             segment([(tokens(rng, 12), False), (tokens(rng, 3), True), ([9], False)]),
         ]
         for i in range(count)
@@ -56,7 +67,7 @@ def _brute_force(learner: Learner, segments: list[Segment], beta: float) -> tupl
             total, count = total + torch.stack(terms).mean(), count + 1
     named = learner.parameters(Seat.AGENT)
     gradient = torch.autograd.grad(total / count, list(named.values()))
-    return float(total / count), dict(zip(named, gradient, strict=True))
+    return total.item() / count, dict(zip(named, gradient, strict=True))
 
 
 @pytest.mark.parametrize("softcap", [None, 2.0])
@@ -88,16 +99,21 @@ def test_imitation_makes_demonstrations_likelier_and_kl_holds_it_back() -> None:
         cfg = SFTConfig(lr=1e-2, beta=beta, epochs=8, batch_size=6)
         before = naive_logprobs(learner, _episodes()[0][0]).mean().item()
         calls: list[tuple[int, int]] = []
-        metrics = train_sft(
-            learner, Seat.AGENT, _episodes(), cfg, lambda done, total, _: calls.append((done, total))
-        )
+
+        def note(
+            done: int, total: int, _: dict[str, float], calls: list[tuple[int, int]] = calls
+        ) -> None:
+            calls.append((done, total))
+
+        metrics = train_sft(learner, Seat.AGENT, _episodes(), cfg, note)
         learner.model.set_adapter("agent")
         after = naive_logprobs(learner, _episodes()[0][0]).mean().item()
         assert calls == [(i, 16) for i in range(1, 17)]
         assert metrics["steps"] == 16
-        found[beta] = after - before
-    assert found[0.0] > 1.0
-    assert 0.0 < found[5.0] < 0.5 * found[0.0]
+        assert after - before > 1.0
+        (batch,) = micro_batches([Sample(s, 0.0) for e in _episodes() for s in e], 10_000)
+        found[beta] = float(_loss(learner, Seat.AGENT, batch, 1.0)[1]["kl"])
+    assert found[5.0] < 0.5 * found[0.0]
 
 
 def test_held_out_episodes_and_early_end() -> None:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from arlas.config import LoraConfig
 from arlas.policies.hf import HFConfig, HFPolicy
 from arlas.policies.models import load_model, load_tokenizer, resolve
-from arlas.policies.prefix import Prompt, PrefixStore, plan
+from arlas.policies.prefix import PrefixStore, Prompt, plan
 from arlas.policies.sampling import draw, filter_logits
 from arlas.types import (
     AdapterError,
@@ -46,7 +46,7 @@ def arch(request: pytest.FixtureRequest) -> str:
     return name
 
 
-@pytest.fixture()
+@pytest.fixture
 def llama() -> Iterator[HFPolicy]:
     policy = build(prefix_cache_tokens=0)
     yield policy
@@ -64,6 +64,12 @@ def together(policy: HFPolicy, requests: Sequence[Request]) -> list[Completion]:
         return list(await asyncio.gather(*(policy.complete(r) for r in requests)))
 
     return asyncio.run(gather())
+
+
+async def decoding(policy: HFPolicy) -> None:
+    """Waits until the engine is at work."""
+    while not policy.engine.rows:
+        await asyncio.sleep(0.001)
 
 
 def mixed_requests(model: str, n: int, adapters: Sequence[str | None]) -> list[Request]:
@@ -106,7 +112,7 @@ def test_adapters_mixed_in_a_batch_answer_as_alone(
     for name, path in paths.items():
         policy.load_adapter(name, path)
     assert policy.adapters() == tuple(paths)
-    requests = mixed_requests(arch, 18, [None, *paths])
+    requests = mixed_requests(arch, 12, [None, *paths])
     batch = together(policy, requests)
     alone = [together(policy, [r])[0] for r in requests]
     assert all(map(close_to, batch, alone))
@@ -234,7 +240,7 @@ def test_games_with_instant_worlds_repeat_to_the_last_bit(random_adapter: Random
 
     async def game(policy: HFPolicy, i: int) -> list[Completion]:
         prompt, done = [5 + i % 3] * (3 + i % 7), []
-        for step in range(4):
+        for step in range(3):
             sampling = Sampling(1.2, max_tokens=1 + (3 * i + step) % 9)
             request = ask(
                 prompt, sampling, seed=100 * i + step, adapter=(None, "a")[(i + step) % 2]
@@ -244,7 +250,7 @@ def test_games_with_instant_worlds_repeat_to_the_last_bit(random_adapter: Random
         return done
 
     async def games(policy: HFPolicy) -> list[list[Completion]]:
-        return list(await asyncio.gather(*(game(policy, i) for i in range(20))))
+        return list(await asyncio.gather(*(game(policy, i) for i in range(14))))
 
     runs = []
     for attempt in range(3):
@@ -253,7 +259,11 @@ def test_games_with_instant_worlds_repeat_to_the_last_bit(random_adapter: Random
         runs.append(asyncio.run(games(policy)))
         policy.close()
     assert runs[0] == runs[1]
-    assert all(close_to(a, b) for x, y in zip(runs[0], runs[2], strict=True) for a, b in zip(x, y))
+    assert all(
+        close_to(a, b)
+        for x, y in zip(runs[0], runs[2], strict=True)
+        for a, b in zip(x, y, strict=True)
+    )
 
 
 def test_64_requests_arriving_at_odd_times(arch: str) -> None:
@@ -367,15 +377,14 @@ def test_cancelled_requests_and_dead_loops_leave_nothing_behind(llama: HFPolicy)
 
     async def cancel_one() -> Completion:
         doomed = asyncio.create_task(llama.complete(ask([1], endless)))
-        await asyncio.sleep(0.05)
-        assert len(llama.engine.rows) == 1
+        await decoding(llama)
         doomed.cancel()
         return await llama.complete(ask([1, 2, 3], seed=3))
 
     async def abandon() -> None:
         for i in range(4):
             asyncio.get_running_loop().create_task(llama.complete(ask([1, i], endless)))
-        await asyncio.sleep(0.05)
+        await decoding(llama)
 
     first = asyncio.run(cancel_one())
     asyncio.run(abandon())
@@ -436,8 +445,7 @@ def test_adapters_come_and_go_while_rows_are_decoded(
 
     async def run() -> list[Any]:
         tasks = [asyncio.create_task(llama.complete(r)) for r in (stay, go)]
-        while not llama.engine.rows:
-            await asyncio.sleep(0.001)
+        await decoding(llama)
         llama.load_adapter("b", random_adapter("tiny-llama", 2))
         llama.unload_adapter("a")
         return list(await asyncio.gather(*tasks, return_exceptions=True))
@@ -453,7 +461,7 @@ def test_close_is_final_and_safe_to_repeat(llama: HFPolicy) -> None:
 
     async def run() -> None:
         task = asyncio.create_task(llama.complete(ask([1], Sampling(1.0, max_tokens=20_000))))
-        await asyncio.sleep(0.05)
+        await decoding(llama)
         llama.close()
         llama.close()
         with pytest.raises(PolicyError, match="closed"):

@@ -1,0 +1,234 @@
+"""Cross-play and demonstrations on the matrix world."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support import matrix_run
+
+from arlas import evaluate
+from arlas.build import plain, typed
+from arlas.collect import collect, filtered
+from arlas.config import RunConfig
+from arlas.evaluate import crossplay
+from arlas.rollout import Driver
+from arlas.statistics import CROSSPLAY_HEADER
+from arlas.train import train
+from arlas.types import ConfigurationError, Episode, Outcome, PolicyRef, Seat, Verdict
+from arlas.warmstart import warm_start
+
+AGENTS = "eval.agents=[base,rl-2]"
+ATTACKERS = "eval.attackers=[none,base,rl-2]"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
+    """A short run to evaluate."""
+    config = matrix_run(
+        tmp_path_factory.mktemp("run"),
+        "algo.iterations=2",
+        "algo.lr=3e-2",
+        "algo.group_size=32",
+        AGENTS,
+        ATTACKERS,
+        "eval.episodes=12",
+        "eval.seeds=[0,1]",
+    )
+    train(config)
+    return config
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def _played(out: Path) -> list[Episode]:
+    files = sorted((out / "cells").glob("*/episodes.jsonl"))
+    return [Episode.from_json(x) for f in files for x in f.read_text().splitlines()]
+
+
+def test_crossplay_plays_every_pair_and_counts_right(run: RunConfig, tmp_path: Path) -> None:
+    """2 agents × 3 attackers × 2 seeds; the table agrees with a recount of the saved episodes."""
+    path = crossplay(run, tmp_path)
+    rows = _rows(path)
+    assert tuple(rows[0]) == CROSSPLAY_HEADER
+    assert len(rows) == 12
+    episodes = _played(tmp_path)
+    assert len(episodes) == 12 * 12
+    for row in rows[:6]:
+        own = [
+            e
+            for e in episodes
+            if e.agent.version == row["agent"]
+            and (e.attacker.version if e.attacker else "none") == row["attacker"]
+        ]
+        assert len(own) == 24  # both seeds
+        both = [r for r in rows if (r["agent"], r["attacker"]) == (row["agent"], row["attacker"])]
+        assert sum(int(r["successes"]) for r in both) == sum(
+            e.outcome is Outcome.SUCCESS for e in own
+        )
+        seen = [e for e in own if e.attacker is None or e.verdict.exposed]
+        assert sum(int(r["leaks"]) for r in both) == sum(e.outcome is Outcome.LEAK for e in seen)
+    for row in rows:
+        if row["attacker"] != "none" and row["exposed"] == "0":
+            assert row["asr"] == ""
+
+
+def test_cells_of_one_seed_meet_the_same_episodes(run: RunConfig, tmp_path: Path) -> None:
+    """Comparisons along a row or a column are paired: task and seed are the same in every cell."""
+    crossplay(run, tmp_path)
+    keys: dict[tuple[str, str], list[tuple[str, int]]] = {}
+    for episode in _played(tmp_path):
+        pair = (episode.agent.version, episode.attacker.version if episode.attacker else "none")
+        keys.setdefault(pair, []).append((episode.task, episode.seed))
+    first, *others = [sorted(k) for k in keys.values()]
+    assert len(set(first)) > 12
+    assert all(other == first for other in others)
+
+
+def test_stopped_crossplay_goes_on_cell_by_cell(
+    run: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cells that are there are not played again; the table is that of a run in one go."""
+    rollout, calls = Driver.rollout, 0
+
+    async def counted(self: Driver, *args: object, **kwargs: object) -> object:
+        nonlocal calls
+        calls += 1
+        if calls == 5:
+            raise KeyboardInterrupt
+        return await rollout(self, *args, **kwargs)  # type: ignore[arg-type]
+
+    whole = crossplay(run, tmp_path / "whole").read_text()
+    monkeypatch.setattr(Driver, "rollout", counted)
+    with pytest.raises(KeyboardInterrupt):
+        crossplay(run, tmp_path / "stopped")
+    assert len(list((tmp_path / "stopped" / "cells").glob("*/cell.json"))) == 4
+    assert crossplay(run, tmp_path / "stopped").read_text() == whole
+    assert calls == 5 + 8
+    monkeypatch.setattr(evaluate, "engine", None)  # a third call needs no engine at all
+    assert crossplay(run, tmp_path / "stopped").read_text() == whole
+
+
+def test_unknown_policy_names_what_there_is(run: RunConfig, tmp_path: Path) -> None:
+    """A typing error in a stage is found before anything is played."""
+    config = replace(run, eval=replace(run.eval, agents=["rl-99"]))
+    with pytest.raises(
+        ConfigurationError, match=r"no policy rl-99 .* offers base, sft, rl-1, rl-2"
+    ):
+        crossplay(config, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_policies_of_another_run_take_part(run: RunConfig, tmp_path: Path) -> None:
+    """RUN_DIR:STAGE and an adapter's folder name policies, and play as themselves."""
+    other = f"{run.run_dir}:rl-2"
+    folder = str(Path(run.run_dir) / "iterations" / "0002" / "agent")
+    config = replace(
+        run,
+        eval=replace(run.eval, agents=["rl-2", other, folder], attackers=["none"], seeds=[0]),
+    )
+    rows = _rows(crossplay(config, tmp_path))
+    assert [r["agent"] for r in rows] == ["rl-2", other, folder]
+    assert len({r["successes"] for r in rows}) == 1
+
+
+def test_no_tasks_in_the_split_is_an_error(run: RunConfig, tmp_path: Path) -> None:
+    """The matrix world has no unseen tasks: the message says which split is empty."""
+    config = replace(run, eval=replace(run.eval, split="eval"))
+    with pytest.raises(ConfigurationError, match="eval split"):
+        crossplay(config, tmp_path)
+
+
+def test_saved_config_evaluates_a_run(run: RunConfig, tmp_path: Path) -> None:
+    """The config beside a run is enough to evaluate it, as scripts/crossplay.py does."""
+    config = typed(plain(run))
+    assert _rows(crossplay(config, tmp_path))
+
+
+# --- demonstrations -------------------------------------------------------------------------------
+
+
+def _episode(**changes: object) -> Episode:
+    base = Episode(
+        task="t",
+        seed=0,
+        index=0,
+        learner=None,
+        attacker=PolicyRef(Seat.ATTACKER, "a"),
+        agent=PolicyRef(Seat.AGENT, "b"),
+        outcome=Outcome.LEAK,
+        verdict=Verdict(exposed=True),
+    )
+    return replace(base, **changes)  # type: ignore[arg-type]
+
+
+def test_demonstrations_are_filtered_by_seat() -> None:
+    """Each seat keeps what it won; the rest is counted by reason."""
+    episodes = [
+        _episode(),
+        _episode(outcome=Outcome.SUCCESS),
+        _episode(outcome=Outcome.FAILURE),
+        _episode(verdict=Verdict(exposed=False)),
+        _episode(attacker=None, outcome=Outcome.SUCCESS),
+    ]
+    kept, counts = filtered(episodes, Seat.ATTACKER)
+    assert kept == episodes[:1]
+    assert counts == {"kept": 1, "success": 1, "failure": 1, "not exposed": 1, "no attack": 1}
+    kept, counts = filtered(episodes, Seat.AGENT)
+    assert kept == [episodes[1], episodes[4]]
+    assert counts == {"leak": 2, "kept": 2, "failure": 1}
+
+
+def _collecting(run_dir: Path, *overrides: str) -> RunConfig:
+    return matrix_run(
+        run_dir,
+        "collect.agent=base",
+        "collect.attacker=base",
+        "collect.episodes=48",
+        "collect.chunk=16",
+        *overrides,
+    )
+
+
+def test_collection_resumes_by_chunk(tmp_path: Path) -> None:
+    """A chunk that is there is kept, a missing one is played again to the same episodes."""
+    config = _collecting(tmp_path)
+    out = tmp_path / "demos"
+    first = collect(config, out)
+    assert len(first) == 48
+    (out / "episodes-0001.jsonl").unlink()
+    stamp = (out / "episodes-0000.jsonl").stat().st_mtime_ns
+    again = collect(config, out)
+    assert (out / "episodes-0000.jsonl").stat().st_mtime_ns == stamp
+    assert [e.segments for e in again] == [e.segments for e in first]
+    with pytest.raises(ConfigurationError, match="another config"):
+        collect(_collecting(tmp_path, "seed=7"), out)
+
+
+def test_warm_start_raises_the_likelihood_of_what_was_won(tmp_path: Path) -> None:
+    """Both seats' adapters are written once, with counts; the loss falls; a second call trains nothing."""
+    config = _collecting(tmp_path, "sft.lr=1e-2", "sft.batch_size=8", "sft.epochs=20", "sft.beta=0")
+    episodes = collect(config, tmp_path / "demos")
+    init = warm_start(config, episodes, tmp_path / "sft")
+    for seat in Seat:
+        folder = Path(getattr(init, seat))
+        record = json.loads((folder / "sft.json").read_text())
+        assert record["demonstrations"]["kept"] > 0
+        assert (folder / "adapter_model.safetensors").is_file()
+    stamp = (tmp_path / "sft" / "agent" / "sft.json").stat().st_mtime_ns
+    assert warm_start(config, episodes, tmp_path / "sft") == init
+    assert (tmp_path / "sft" / "agent" / "sft.json").stat().st_mtime_ns == stamp
+
+
+def test_warm_start_without_a_won_episode_says_so(tmp_path: Path) -> None:
+    """A seat that never won has nothing to imitate: the counts are in the message."""
+    config = _collecting(tmp_path)
+    with pytest.raises(ConfigurationError, match=r"no demonstration was won by the agent.*leak"):
+        warm_start(config, [_episode()], tmp_path / "sft")
+    assert not (tmp_path / "sft").exists()
