@@ -482,8 +482,10 @@ def differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> l
     found: list[str] = []
     for key in sorted(set(old) | set(new)):
         a, b, name = old.get(key), new.get(key), f"{prefix}{key}"
+        if name in _FREE or name == "algo.iterations":
+            continue
         if isinstance(a, dict) and isinstance(b, dict):
             found += differences(a, b, f"{name}.")
-        elif a != b and not (prefix == "" and key in _FREE) and name != "algo.iterations":
+        elif a != b:
             found.append(f"{name}: {a!r} → {b!r}")
     return found

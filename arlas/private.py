@@ -12,6 +12,7 @@ from faker.providers.address.en_US import Provider as _Address
 from arlas.types import ConfigurationError
 
 _FAKER = Faker("en_US")
+_WORDS = re.compile(r"[^\W\d_]+|\d+")
 GENERIC = frozenset(
     w.lower()
     for w in (
@@ -98,19 +99,24 @@ class Curtain:
     """
 
     def __init__(self, user: Mapping[str, str]) -> None:
-        found: dict[str, str] = {}  # pattern → field; the first field that has a part names it
+        found: dict[
+            str, tuple[int, str]
+        ] = {}  # pattern → its letters and the first field that has it
         for name, value in user.items():
-            for whole in (value, value.split("@")[0]):
-                tokens = re.findall(r"[^\W\d_]+|\d+", whole)
-                if sum(map(len, tokens)) >= 3:
-                    found.setdefault(r"[\W_]*".join(map(re.escape, tokens)), name)
-                for token in tokens:
-                    private = len(token) >= (4 if token.isdigit() else 3)
-                    if private and token.lower() not in GENERIC:
-                        found.setdefault(rf"(?<![^\W_]){re.escape(token)}(?![^\W_])", name)
-        ordered = sorted(found, key=len, reverse=True)
-        self._names = [found[p] for p in ordered]
-        self._pattern = re.compile("|".join(f"({p})" for p in ordered) or r"(?!)", re.IGNORECASE)
+            own = value.split("@")[0]  # of an address of mail, its domain is nobody's secret
+            for whole in dict.fromkeys((value, own)):
+                words = _WORDS.findall(whole)
+                if (size := sum(map(len, words))) >= 3:
+                    found.setdefault(r"[\W_]*".join(map(re.escape, words)), (size, name))
+            for word in _WORDS.findall(own):
+                private = len(word) >= (4 if word.isdigit() else 3)
+                if private and word.lower() not in GENERIC:
+                    alone = rf"(?<![^\W_]){re.escape(word)}(?![^\W_])"
+                    found.setdefault(alone, (len(word), name))
+        longest_first = sorted(found.items(), key=lambda item: item[1][0], reverse=True)
+        self._names = [name for _, (_, name) in longest_first]
+        patterns = "|".join(f"({pattern})" for pattern, _ in longest_first)
+        self._pattern = re.compile(patterns or r"(?!)", re.IGNORECASE)
 
     def __call__(self, text: str) -> str:
         """The text without the private information."""

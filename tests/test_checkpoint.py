@@ -51,9 +51,14 @@ def test_invariant_10_a_failure_leaves_nothing(tmp_path: Path, error: type[BaseE
     """An error or Ctrl-C while a bundle is written: no folder, no leftovers, older bundles whole."""
     bundles = Bundles(tmp_path)
     write(bundles, 1)
-    with pytest.raises(error), bundles.write(2, {}) as aside:
-        (aside / "half.bin").write_bytes(b"x")
-        raise error
+
+    def fail() -> None:
+        with bundles.write(2, {}) as aside:
+            (aside / "half.bin").write_bytes(b"x")
+            raise error
+
+    with pytest.raises(error):
+        fail()
     with pytest.raises(TypeError), bundles.write(2, {"not": object()}):
         pass
     assert bundles.iterations() == [1]

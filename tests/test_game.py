@@ -35,7 +35,8 @@ from arlas.config import (
     ReplyFormat,
     RewardConfig,
 )
-from arlas.game import clip, injections, place, shows
+from arlas.game import clip, injections, place, play, shows
+from arlas.player import Player
 from arlas.private import synthesize
 from arlas.types import (
     Episode,
@@ -534,13 +535,33 @@ async def test_invariant_06_cancelled_games_propagate_and_give_their_world_back(
         async def complete(self, request: Request) -> Any:
             await asyncio.sleep(60)
 
-    games = driver(Slow(chat_of(), lambda _: ""))
+    policy = Slow(chat_of(), lambda _: "")
+    games = driver(policy)
     task = asyncio.create_task(episode(games, attacked=False))
     await asyncio.sleep(0.05)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     assert len(games.worlds._free) == 1  # type: ignore[attr-defined]
+    game = with_game()
+    agent = Player(policy, policy.chat, AGENT, games.sampling, game, seed=1)
+    bare = asyncio.create_task(
+        play(
+            await games.worlds.acquire(),
+            None,
+            agent,
+            task="form",
+            seed=3,
+            index=0,
+            learner=None,
+            game=game,
+            reward=RewardConfig(),
+        )
+    )
+    await asyncio.sleep(0.05)
+    bare.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await bare
 
 
 async def test_episode_is_complete_and_reads_back() -> None:

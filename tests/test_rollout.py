@@ -139,8 +139,14 @@ async def test_same_seed_same_episodes() -> None:
     assert first == await run(0)
     assert first == await run(0, capacity=1)
     assert first != await run(1)
-    seats = await run(0)
-    assert seats[0][5:] != seats[4][5:], "the two seats' groups draw apart"
+
+
+async def test_the_two_seats_groups_draw_apart() -> None:
+    """The same task and seed for either learner: other samples."""
+    games = driver(Fake(chat_of(), say))
+    agents, attackers = await games.rollout([spec(), spec(learner=Seat.ATTACKER)], 0)
+    for one, two in zip(agents.episodes, attackers.episodes, strict=True):
+        assert one.turns[0].text != two.turns[0].text
 
 
 async def test_invariant_06_faults_are_tried_again_and_then_counted() -> None:

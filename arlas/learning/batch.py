@@ -281,9 +281,12 @@ def _collate(rows: Sequence[_Row]) -> TrainBatch:
     actions = [(i, *action) for i, row in enumerate(rows) for action in row.actions]
     row_N, column_N, targets_N, sampler_N, advantages_N, weights_N = zip(*actions, strict=True)
     tree = any(row.samples > 1 for row in rows)
+    # Plain rows count on through the padding: transformers takes a restart for a packed sequence.
+    positions = pad([row.positions for row in rows], 0)
+    plain = torch.arange(width).repeat(len(rows), 1)
     return TrainBatch(
         input_ids_BT=pad([row.ids for row in rows], 0),
-        position_ids_BT=pad([row.positions for row in rows], 0),
+        position_ids_BT=positions if tree else plain,
         # Padding sees itself: a row of attention with nothing in it would be NaN.
         end_BT=pad([row.closed_ends() for row in rows], width) if tree else None,
         row_N=torch.tensor(row_N),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -235,11 +236,11 @@ class Learner:
             for batch in batches:
                 with self.accelerator.autocast():
                     loss, sums = loss_of(batch.to(self.device))
-                self.accelerator.backward(loss)
+                loss.backward()  # type: ignore[no-untyped-call]
                 total = add_sums(total, sums)
         total = self._reduce(parameters, total)
         norm = float(torch.nn.utils.clip_grad_norm_(parameters, self.algo.max_grad_norm))
-        if not torch.isfinite(torch.tensor(norm)):
+        if not math.isfinite(norm):
             optimizer.zero_grad(set_to_none=True)
             raise FloatingPointError(
                 f"the gradient of {seat.value} is not finite at step {self.steps[seat]}: "

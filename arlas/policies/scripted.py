@@ -32,6 +32,7 @@ Expert = Callable[
 ]
 """(goal, observation, user, past, rng) → (thought, tool call), None for a task it does not know."""
 
+_TAG = re.compile(r"</?(?:think|action)>")
 _ID = re.compile(r"\[(\d{1,6})\]")
 _FIRST_ID = re.compile(r'(?<=\(")\d+(?=")')
 
@@ -159,6 +160,7 @@ class ScriptedPolicy:
 
 
 def _reply(thought: str, action: str) -> str:
+    thought = _TAG.sub("", thought)  # a thought quotes the page, and the page is hostile
     return f"<think>{thought}</think><action>{action}</action>"
 
 

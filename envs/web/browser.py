@@ -23,7 +23,6 @@ from playwright.sync_api import (
     Page,
     Playwright,
     Route,
-    WebSocket,
     sync_playwright,
 )
 
@@ -48,6 +47,10 @@ FLAGS = (
     "--webrtc-ip-handling-policy=disable_non_proxied_udp",
 )
 VIEWPORT = {"width": 332, "height": 214}  # BrowserGym's for MiniWoB++
+_BY_ID = """{
+  query: (root, id) => window.__arlas.find(id),
+  queryAll: (root, id) => [window.__arlas.find(id)].filter(Boolean),
+}"""
 PAGE_SCRIPT = Path(__file__).with_name("page.js")
 MAX_REFUSED = 50  # requests remembered an episode
 MAX_REQUEST_CHARS = 2_000
@@ -135,6 +138,7 @@ class _Chromium:
         if self._playwright is None:
             try:
                 self._playwright = sync_playwright().start()
+                self._playwright.selectors.register("bid", _BY_ID)
             except Error as error:
                 raise WorldError(
                     f"{first_line(error)}; inside asyncio, use the pool: WebConfig().open()"
@@ -171,8 +175,6 @@ class Tab:
         self._context.add_init_script(path=PAGE_SCRIPT)
         self._context.route("**/*", self._answer)
         self.page: Page = self._context.new_page()
-        self._context.on("page", self._close_popup)
-        self.page.on("websocket", self._note_websocket)
 
     def _answer(self, route: Route) -> None:
         request = route.request
@@ -184,20 +186,21 @@ class Tab:
             else:
                 route.fulfill(body=found[0], content_type=found[1])
             return
-        self._note(f"{request.method} {request.url}", request.post_data_buffer)
+        self.note(f"{request.method} {request.url}", request.post_data_buffer)
         route.fulfill(status=204)  # the page stays; an abort would replace it by an error page
 
-    def _note(self, what: str, body: bytes | None = None) -> None:
+    def note(self, what: str, body: bytes | None = None) -> None:
+        """Remembers a refused request."""
         if len(self.refused) < MAX_REFUSED:
             text = f"{what} {body.decode(errors='replace')}" if body else what
             self.refused.append(text[:MAX_REQUEST_CHARS])
 
-    def _note_websocket(self, socket: WebSocket) -> None:
-        self._note(f"WEBSOCKET {socket.url}")
-
-    def _close_popup(self, page: Page) -> None:
-        self._note(f"WINDOW {page.url}")
-        page.close()
+    def close_popups(self) -> None:
+        """Closes every other page of the context; the route has seen where they wanted to go."""
+        for page in self._context.pages:
+            if page != self.page:
+                self.note("WINDOW")
+                page.close()
 
     def close(self) -> None:
         CHROMIUM.release(self._context)

@@ -20,7 +20,7 @@ from envs.base import (
 )
 from envs.web.browser import BASE_URL, Tab, find_chromium, first_line
 from envs.web.tasks import PROFILES, Profile, page_class
-from envs.web.tools import DEFAULT_TOOLS, ToolFailed, choose_tools, element, use
+from envs.web.tools import DEFAULT_TOOLS, ToolFailed, choose_tools, use
 
 SITES = ("page",)
 _NO_TIMER = 2_147_483_647  # ms; one more and the page ends the episode at once
@@ -43,6 +43,15 @@ _START = """([seed, limit, draws]) => {
     String.prototype.toLowerCase = lower;
     if (string) ui_utils.generateString = string;
   }
+  return WOB_TASK_READY;
+}"""
+
+
+# Ids start anew; the page's own wording of the goal comes back.
+_BEGIN = """boxes => {
+  window.__arlas.begin(boxes);
+  const said = core.getUtterance();
+  return said.utterance ?? said;
 }"""
 
 
@@ -125,18 +134,20 @@ class WebEnv(gymnasium.Env[str, str]):
         if reuse or draws is not None:
             task.page = tab.page
             start_seed = int(task.random.randint(0, 1000000)) if reuse else 0
-            tab.page.evaluate(_START, [start_seed, _NO_TIMER, draws])
-            tab.page.wait_for_function("() => WOB_TASK_READY")
+            if not tab.page.evaluate(_START, [start_seed, _NO_TIMER, draws]):
+                tab.page.wait_for_function("() => WOB_TASK_READY")
         masked = [box.selector for box in self._profile.boxes] if self._profile else []
-        tab.page.evaluate("boxes => window.__arlas.begin(boxes)", masked)
-        if self._profile is not None:
-            return self._profile.goal
-        return goal or str(task._get_goal())
+        said = tab.page.evaluate(_BEGIN, masked)
+        return self._profile.goal if self._profile is not None else goal or str(said)
 
     def _reusable(self) -> bool:
         assert self._tab is not None
         page = self._tab.page
-        if not self.options.reuse_page or self._loaded != self._task.url or page.url != self._loaded:
+        if (
+            not self.options.reuse_page
+            or self._loaded != self._task.url
+            or page.url != self._loaded
+        ):
             return False
         return bool(page.evaluate("() => window.__arlas.reusable()"))
 
@@ -190,6 +201,9 @@ class WebEnv(gymnasium.Env[str, str]):
                 raise
             page.wait_for_load_state("domcontentloaded")
             seen = page.evaluate(script, arguments)
+        self._tab.close_popups()
+        for attempt in seen["sockets"]:
+            self._tab.note(str(attempt))
         left = not seen["alive"] or urldefrag(page.url).url != self._task.url
         raw = 0.0 if left else float(seen["raw"])
         self._verdict = Verdict(
@@ -207,12 +221,11 @@ class WebEnv(gymnasium.Env[str, str]):
         if self._profile is None or call.name != "fill":
             return ()
         assert self._tab is not None
-        box = element(self._tab.page, call.arguments["bid"])
-        for wanted in self._profile.boxes:
-            if box.evaluate(
-                "(el, wanted) => el === document.querySelector(wanted)", wanted.selector
-            ):
-                return (wanted.field,)
+        same = "([id, wanted]) => window.__arlas.find(id)?.matches(wanted) ?? false"
+        bid = call.arguments["bid"].strip("[] ")
+        for box in self._profile.boxes:
+            if self._tab.page.evaluate(same, [bid, box.selector]):
+                return (box.field,)
         return ()
 
     def close(self) -> None:

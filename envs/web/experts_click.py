@@ -1,4 +1,7 @@
-"""Experts for tasks that are solved by clicking."""
+"""Experts for tasks that are solved by clicking.
+
+Each rule takes the page and the match of its goal, and gives the next move. Raises `Lost`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Experts for tasks that are solved by filling boxes, and for the mail and search pages."""
+"""Experts for tasks that are solved by filling boxes, and for the mail and search pages.
+
+Each rule takes the page and the match of its goal, and gives the next move. Raises `Lost`.
+"""
 
 from __future__ import annotations
 
@@ -37,11 +40,11 @@ def enter_text(page: Page, m: Match) -> Move:
 
 def enter_cased(page: Page, m: Match) -> Move:
     text = m["text"].upper() if m["case"] == "upper" else m["text"].lower()
-    return enter(page, text, f"enter it in {m['case']} case")
+    return enter(page, text, f'enter "{text}", all {m["case"]} case')
 
 
 def enter_password(page: Page, m: Match) -> Move:
-    return _password(page, m["password"], "the password")
+    return _password(page, m["password"], f'the password "{m["password"]}"')
 
 
 def _password(page: Page, password: str, said: str) -> Move:
@@ -53,22 +56,24 @@ def _password(page: Page, password: str, said: str) -> Move:
 
 
 def login(page: Page, m: Match) -> Move:
-    return _login(page, m["name"], m["password"], "the ")
+    said = (f'the username "{m["name"]}"', f'the password "{m["password"]}"')
+    return _login(page, (m["name"], m["password"]), said)
 
 
-def _login(page: Page, name: str, password: str, whose: str) -> Move:
+def _login(page: Page, values: tuple[str, str], said: tuple[str, str]) -> Move:
     if "Exit to home page?" in page.texts():
         return click(page.named("Cancel", "button"), "stay, so cancel the popup")
     plan = [
-        fill(_labelled(page, "Username", 1), name, f"enter {whose}username"),
-        fill(_labelled(page, "Password", 2), password, f"enter {whose}password"),
+        fill(_labelled(page, label, i + 1), values[i], f"enter {said[i]}")
+        for i, label in enumerate(("Username", "Password"))
     ]
     return first(page, [*plan, submit(page, "Login", "OK")])
 
 
 def own_login(page: Page, m: Match) -> Move:
     """The user's own fields, where the task itself demands them."""
-    return _login(page, _own(page, "name"), _own(page, "password"), "my own ")
+    values = _own(page, "name"), _own(page, "password")
+    return _login(page, values, ("my own name", "my own password"))
 
 
 def own_password(page: Page, m: Match) -> Move:
@@ -295,7 +300,7 @@ def mail(page: Page, m: Match) -> Move:
                 return click(found[0] if found else None, f"click the {icon} of {name}")
         raise Lost
     if "reply" in deed:
-        return _answer(page, name, "Reply", m["text"], "the reply")
+        return _answer(page, name, "Reply", m["text"], f'the reply "{m["text"]}"')
     return _answer(page, name, "Forward", m["to"], f"the receiver {m['to']}")
 
 

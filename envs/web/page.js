@@ -41,6 +41,19 @@
     while (moving() && performance.now() < end) await new Promise((go) => setTimeout(go, 10));
   }
 
+  // Sockets end at a proxy that does not exist before any route sees them; the try is evidence all the same.
+  const sockets = [];
+  for (const name of ['WebSocket', 'WebTransport', 'RTCPeerConnection']) {
+    if (!window[name]) continue;
+    window[name] = new Proxy(window[name], {
+      construct(target, args) {
+        const to = typeof args[0] === 'object' ? JSON.stringify(args[0]) : String(args[0]);
+        sockets.push(`${name.toUpperCase()} ${to}`);
+        return new target(...args);
+      },
+    });
+  }
+
   // --- ids ----------------------------------------------------------------------------------------------
 
   let ids = new WeakMap(), elements = new Map(), masked = new Set(), planted = null, alive = false;
@@ -193,14 +206,16 @@
   // --- the page as lines ----------------------------------------------------------------------------------
 
   function observe(idFirst) {
-    const lines = [];
+    const lines = []; // ids are given at the end, in the order of the lines that remain
     const spent = new Set(); // text nodes that already stand in a control's name
 
-    function line(el, role, name) {
-      const words = [role, ...(clean(name) ? [quote(name)] : []), ...traits(el, role)].join(' ');
-      lines.push(idFirst ? `[${idOf(el)}] ${words}` : `${words} [${idOf(el)}]`);
+    const line = (el, role, name) => lines.push({ el, role, name: clean(name) });
+    const say = (text, role = 'text') => { if (clean(text)) line(null, role, text); };
+    function written({ el, role, name }) {
+      const words = [role, ...(name ? [quote(name)] : []), ...(el ? traits(el, role) : [])].join(' ');
+      if (!el) return words;
+      return idFirst ? `[${idOf(el)}] ${words}` : `${words} [${idOf(el)}]`;
     }
-    const say = (text) => { if (clean(text)) lines.push(`text ${quote(text)}`); };
 
     // Walks the children of `parent`; `run` gathers inline text until something else comes.
     function walk(parent, run, flush) {
@@ -220,7 +235,7 @@
         else if (tag === 'tr' && !node.querySelector(CONTROLS) && plain(node)) {
           flush();
           const cells = [...node.cells].map((cell) => clean(cell.innerText));
-          if (cells.some(Boolean)) lines.push(`row ${quote(cells.join(' | '))}`);
+          if (cells.some(Boolean)) say(cells.join(' | '), 'row');
         } else if (tag === 'label' && node.control) {
           walk(node, { text: '' }, () => {}); // its text is the control's name
         } else {
@@ -231,7 +246,6 @@
         }
       }
     }
-    const quoted = (text) => { const found = /"(?:[^"\\]|\\.)*"/.exec(text); return found ? JSON.parse(found[0]) : ''; };
     const plain = (row) => ![...row.querySelectorAll('*')].some((el) => roleOf(el, el.tagName.toLowerCase()));
 
     function emit(el, tag, role, run, flush) {
@@ -248,12 +262,11 @@
       if (TYPED.has(role) || tag === 'input' || SHAPES.has(role)) return line(el, role, name);
       const place = lines.length;
       const inner = { text: '', inside: true };
-      idOf(el);
       walk(el, inner, () => { inner.text += ' '; });
       const nested = lines.splice(place);
       const own = clean(inner.text) || clean(name);
       // A frame around other lines is no line of its own, and a tab around its link is one line.
-      const link = nested.length === 1 && /(^|\] )link /.test(nested[0]) ? quoted(nested[0]) : '';
+      const link = nested.length === 1 && nested[0].role === 'link' ? nested[0].name : '';
       if (own || link || nested.length === 0) line(el, role, own || link || looks(el));
       if (!link || (own && own !== link)) lines.push(...nested);
     }
@@ -262,7 +275,7 @@
     const flush = () => { say(run.text); run.text = ''; };
     walk(document.body, run, flush);
     flush();
-    return lines.join('\n');
+    return lines.map(written).join('\n');
   }
 
   // --- texts of outsiders -----------------------------------------------------------------------------------
@@ -298,6 +311,7 @@
     masked = new Set(mask.flatMap((selector) => [...document.querySelectorAll(selector)]));
     planted?.remove();
     planted = null;
+    sockets.length = 0;
     alive = true;
   }
 
@@ -315,10 +329,14 @@
     }
   }
 
-  const wantsKeys = (el) => el.matches('.ui-autocomplete-input') || hears(el, ['keydown', 'keyup', 'keypress']);
+  // Whether a box holds a single line, and whether it must be typed into, key by key.
+  function box(id) {
+    const el = find(id);
+    return [el.tagName === 'INPUT', el.matches('.ui-autocomplete-input') || hears(el, ['keydown', 'keyup', 'keypress'])];
+  }
 
   async function look(idFirst, limit) {
-    if (!alive) return { alive, text: '', done: true, raw: 0, reason: 'the page was left' };
+    if (!alive) return { alive, text: '', done: true, raw: 0, reason: 'the page was left', sockets: [] };
     await settle(limit);
     return {
       alive,
@@ -326,8 +344,9 @@
       done: WOB_DONE_GLOBAL,
       raw: WOB_RAW_REWARD_GLOBAL,
       reason: WOB_REWARD_REASON,
+      sockets: sockets.splice(0),
     };
   }
 
-  window.__arlas = { begin, find, look, plant, reusable, tidy, wantsKeys };
+  window.__arlas = { begin, box, find, look, plant, reusable, tidy };
 })();

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from playwright.sync_api import ElementHandle, Page
+from playwright.sync_api import Page
 
 from envs.base import Param, Tool, ToolCall
 
@@ -24,68 +24,71 @@ class ToolFailed(Exception):
     """A tool's own complaint; the text is shown to the model."""
 
 
-def element(page: Page, bid: str) -> ElementHandle:
-    """The element that the observation calls ``bid``. Raises `ToolFailed`."""
-    handle = page.evaluate_handle(
-        "id => window.__arlas.find(id)", bid.strip("[] ")[:20]
-    ).as_element()
-    if handle is None:
-        raise ToolFailed(f"there is no element [{bid[:20]}] on the page")
-    return handle
+def target(page: Page, bid: str) -> str:
+    """The selector of the element that the observation calls ``bid``. Raises `ToolFailed`.
+
+    The engine ``bid`` is registered in `envs.web.browser`; it knows ids and nothing else.
+    """
+    bid = bid.strip("[] ")[:20]
+    if not bid.isdecimal() or not page.evaluate("id => window.__arlas.find(id) !== null", bid):
+        raise ToolFailed(f"there is no element [{bid}] on the page")
+    return f"bid={bid}"
 
 
 def _click(page: Page, bid: str) -> None:
-    element(page, bid).click(timeout=TIMEOUT_MS)
+    page.click(target(page, bid), timeout=TIMEOUT_MS)
 
 
 def _dblclick(page: Page, bid: str) -> None:
-    element(page, bid).dblclick(timeout=TIMEOUT_MS)
+    page.dblclick(target(page, bid), timeout=TIMEOUT_MS)
 
 
 def _hover(page: Page, bid: str) -> None:
-    element(page, bid).hover(timeout=TIMEOUT_MS)
+    page.hover(target(page, bid), timeout=TIMEOUT_MS)
 
 
 def _focus(page: Page, bid: str) -> None:
-    element(page, bid).focus()
+    page.focus(target(page, bid), timeout=TIMEOUT_MS)
 
 
 def _check(page: Page, bid: str) -> None:
-    element(page, bid).check(timeout=TIMEOUT_MS)
+    page.check(target(page, bid), timeout=TIMEOUT_MS)
 
 
 def _uncheck(page: Page, bid: str) -> None:
-    element(page, bid).uncheck(timeout=TIMEOUT_MS)
+    page.uncheck(target(page, bid), timeout=TIMEOUT_MS)
 
 
 def _clear(page: Page, bid: str) -> None:
-    element(page, bid).fill("", timeout=TIMEOUT_MS)
+    page.fill(target(page, bid), "", timeout=TIMEOUT_MS)
 
 
 def _fill(page: Page, bid: str, value: str) -> None:
     if len(value) > MAX_VALUE:
         raise ToolFailed(f"value is longer than {MAX_VALUE} characters")
-    box = element(page, bid)
-    kind = box.evaluate("el => [el.tagName === 'INPUT', window.__arlas.wantsKeys(el)]")
-    single_line, wants_keys = kind
+    box = target(page, bid)
+    single_line, wants_keys = page.evaluate(
+        "id => window.__arlas.box(id)", box.removeprefix("bid=")
+    )
     if single_line:
         value = " ".join(value.splitlines())
     if wants_keys and value:  # a menu of suggestions, or a page that listens to the keyboard
-        box.fill(value[:-1], timeout=TIMEOUT_MS)
-        box.type(value[-1], timeout=TIMEOUT_MS)
+        page.fill(box, value[:-1], timeout=TIMEOUT_MS)
+        page.type(box, value[-1], timeout=TIMEOUT_MS)
     else:
-        box.fill(value, timeout=TIMEOUT_MS)
+        page.fill(box, value, timeout=TIMEOUT_MS)
 
 
 def _select_option(page: Page, bid: str, options: Any) -> None:
     chosen = [options] if isinstance(options, str) else options
     if not isinstance(chosen, (list, tuple)) or not all(isinstance(o, str) for o in chosen):
         raise ToolFailed("options must be a text or a list of texts")
-    element(page, bid).select_option([o[:MAX_VALUE] for o in chosen[:100]], timeout=TIMEOUT_MS)
+    labels = [o[:MAX_VALUE] for o in chosen[:100]]
+    page.select_option(target(page, bid), labels, timeout=TIMEOUT_MS)
 
 
 def _press(page: Page, bid: str, key_comb: str) -> None:
-    element(page, bid).press(_key(key_comb), timeout=TIMEOUT_MS)
+    page.press(target(page, bid), _key(key_comb), timeout=TIMEOUT_MS)
 
 
 def _keyboard_press(page: Page, key: str) -> None:
@@ -105,11 +108,11 @@ def _key(key: str) -> str:
 
 
 def _drag_and_drop(page: Page, from_bid: str, to_bid: str) -> None:
-    source, target = element(page, from_bid), element(page, to_bid)
-    source.hover(timeout=TIMEOUT_MS)
+    source, goal = target(page, from_bid), target(page, to_bid)
+    page.hover(source, timeout=TIMEOUT_MS)
     page.mouse.down()
     try:
-        box = target.bounding_box()
+        box = page.locator(goal).bounding_box(timeout=TIMEOUT_MS)
         if box is None:
             raise ToolFailed(f"element [{to_bid[:20]}] is not visible")
         page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2, steps=5)

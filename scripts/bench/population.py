@@ -79,9 +79,9 @@ async def measure(policy: Policy, args: argparse.Namespace, names: list[str]) ->
     await generate(policy, [[r] for r in list(requests(args, names, -1))[: len(names)]])
     for repeat in range(args.repeats):
         for way in random.Random(repeat).sample(sorted(speeds), 3):
-            used = list(requests(args, names[:1] if way == "one" else names, len(speeds[way])))
+            seed = 3 * repeat + sorted(speeds).index(way)
+            used = list(requests(args, names[:1] if way == "one" else names, seed))
             parts = [[r for r in used if r.policy.adapter == name] for name in names]
-            # Prompts of one repeat are those of the other ways under other adapters: no cache knows them.
             speeds[way].append(await generate(policy, parts if way == "swap" else [used]))
             print(f"repeat {repeat} {way:5} {speeds[way][-1]:8.1f} tokens/s", flush=True)
     return {way: statistics.median(found) for way, found in speeds.items()}

@@ -29,7 +29,7 @@ def test_invariant_15_a_pickle_in_a_checkpoint_does_not_run(tmp_path: Path) -> N
     """Even with a digest that fits: the optimizer file is read with weights_only."""
     folder, target = tmp_path / "ck", tmp_path / "ran"
     make_learner().save(folder)
-    data = pickle.dumps(_Bomb(target))
+    data = pickle.dumps(_Bomb(target), protocol=2)
     (folder / "agent.optimizer.pt").write_bytes(data)
     state = json.loads((folder / "learner.json").read_text())
     state["files"]["agent.optimizer.pt"] = hashlib.sha256(data).hexdigest()
@@ -49,7 +49,7 @@ def test_invariant_15_a_pickled_adapter_is_refused(tmp_path: Path) -> None:
     made.save_adapter(Seat.AGENT, folder)
     make_learner(init=InitConfig(agent=str(folder)))  # good as it is
     shutil.move(folder / "adapter_model.safetensors", tmp_path / "aside")
-    (folder / "adapter_model.bin").write_bytes(pickle.dumps(_Bomb(target)))
+    (folder / "adapter_model.bin").write_bytes(pickle.dumps(_Bomb(target), protocol=2))
     with pytest.raises(AdapterError, match="safetensors"):
         make_learner(init=InitConfig(agent=str(folder)))
     assert not target.exists()

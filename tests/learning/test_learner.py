@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from accelerate.state import AcceleratorState
 from learning_cases import (
     TINY,
     CaughtGradients,
@@ -212,3 +213,21 @@ def test_a_missing_gpu_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ConfigurationError, match="device=cpu"):
         Learner("nowhere", LoraConfig(), AlgoConfig(), InitConfig(), 1.0, [Seat.AGENT], 0, "cuda")
+
+
+def test_bf16_stays_near_float32() -> None:
+    """Mixed precision through accelerate: float32 adapters, gradients in the same direction, finite metrics."""
+    found = []
+    for precision in ("no", "bf16"):
+        AcceleratorState._reset_state()  # one precision a process, else
+        learner = make_learner(mixed_precision=precision)
+        stir(learner)
+        assert {p.dtype for p in learner.parameters(Seat.AGENT).values()} == {torch.float32}
+        caught = CaughtGradients(learner, Seat.AGENT)
+        metrics = learner.update(Seat.AGENT, groups_sharing_prompts(), seed=0)
+        found.append((torch.cat([g.flatten() for g in caught.steps[0].values()]), metrics))
+    AcceleratorState._reset_state()
+    exact, mixed = found[0][0], found[1][0]
+    assert not torch.equal(exact, mixed)
+    assert torch.cosine_similarity(exact, mixed, dim=0) > 0.99
+    assert found[1][1]["loss"] == pytest.approx(found[0][1]["loss"], abs=0.05)
