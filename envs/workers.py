@@ -17,7 +17,6 @@ import shutil
 import signal
 import tempfile
 import threading
-import time
 import traceback
 import uuid
 import weakref
@@ -30,10 +29,10 @@ from typing import Any
 import gymnasium
 
 from envs.base import Observation, Start, Step, World, WorldError, plant_of, start_of, step_of
+from envs.processes import TOKEN, kill_family
 
 EnvFactory = Callable[[], "gymnasium.Env[Any, Any]"]
 
-_TOKEN = "ARLAS_WORKER_TOKEN"
 _MAX_TEXT = (
     60_000  # characters of one message; below a socket's buffer, so that sending never blocks
 )
@@ -51,49 +50,6 @@ class Limits:
     start_tries: int = 3
 
 
-# --- process families ---------------------------------------------------------------------------------
-
-
-def family(root: int, token: str) -> list[int]:
-    """Living processes that descend from ``root`` or carry ``token`` in their environment, root included.
-
-    Chromium opens a session of its own, so a process group does not find it.
-    """
-    parents: dict[int, int] = {}
-    marked: set[int] = set()
-    for entry in os.listdir("/proc"):
-        if not entry.isdigit():
-            continue
-        try:
-            stat = Path(f"/proc/{entry}/stat").read_text()
-            state, parent = stat[stat.rindex(")") + 2 :].split()[:2]
-            if state in "ZX":
-                continue
-            parents[int(entry)] = int(parent)
-            if f"{_TOKEN}={token}".encode() in Path(f"/proc/{entry}/environ").read_bytes():
-                marked.add(int(entry))
-        except (OSError, ValueError):
-            continue
-    found = ({root} & parents.keys()) | marked
-    while True:
-        more = {pid for pid, parent in parents.items() if parent in found} - found
-        if not more:
-            return sorted(found)
-        found |= more
-
-
-def kill_family(root: int, token: str, spare: int | None = None) -> None:
-    """Kills a process family until none of it is left (at most a second). ``spare`` is left alive."""
-    for _ in range(50):
-        pids = [pid for pid in family(root, token) if pid != spare]
-        if not pids:
-            return
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        time.sleep(0.02)
-
-
 # --- the worker's side ----------------------------------------------------------------------------------
 
 
@@ -102,7 +58,7 @@ def _serve(conn: Connection, factory: EnvFactory, token: str, folder: str) -> No
     os.setsid()  # no Ctrl-C of the terminal reaches the worker or its children
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    os.environ[_TOKEN] = token
+    os.environ[TOKEN] = token
     os.environ["TMPDIR"] = tempfile.tempdir = folder  # a killed browser leaves its profile there
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)  # orphans stay in the family
     threading.Thread(target=_die_with_parent, args=(token, folder), daemon=True).start()

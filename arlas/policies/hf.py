@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import peft
 import torch
 
 from arlas.config import LoraConfig
+from arlas.policies.adapters import AdaptedModel
 from arlas.policies.attention import GROUPED
 from arlas.policies.decode import Engine, Row
 from arlas.policies.models import check_adapter, load_model, load_tokenizer
@@ -62,66 +61,6 @@ class HFConfig:
                 f"policy.attention must be {GROUPED}, sdpa or eager, got {self.attention}"
             )
         return HFPolicy(self)
-
-
-class AdaptedModel:
-    """A base model and its PEFT adapters, which are never merged into it (invariant 8).
-
-    Adapters get names of their own inside PEFT: any name will do outside, and none is ever used twice.
-    """
-
-    def __init__(self, base: Any) -> None:
-        self.base = base.requires_grad_(False)
-        self._peft: Any = None
-        self._active: str | None = None
-        self._enabled = False
-        self._numbers = itertools.count()
-
-    def load(self, path: Path) -> str:
-        """Adds an adapter; returns the inner name."""
-        name = f"n{next(self._numbers)}"
-        if self._peft is None:
-            self._peft = peft.PeftModel.from_pretrained(
-                self.base, str(path), adapter_name=name, low_cpu_mem_usage=True
-            )
-        else:
-            self._peft.load_adapter(str(path), adapter_name=name, low_cpu_mem_usage=True)
-        self._peft.eval().requires_grad_(False)
-        self._active, self._enabled = None, True
-        self._peft.base_model.enable_adapter_layers()
-        return name
-
-    def delete(self, name: str) -> None:
-        """Removes an adapter's weights."""
-        rest = [other for other in self._peft.peft_config if other != name]
-        if rest:  # PEFT needs an active adapter, and would choose one itself with a warning
-            self._peft.set_adapter(rest[0], inference_mode=True)
-            self._active = rest[0]
-            self._peft.delete_adapter(name)
-        else:
-            self.base, self._peft, self._active = self._peft.unload(), None, None
-
-    def forward(self, adapters: list[str | None], inputs: dict[str, Any]) -> Any:
-        """Logits of a batch whose rows use different adapters; None is the base model."""
-        if self._peft is None:
-            return self.base(**inputs).logits
-        names = set(adapters)
-        if len(names) > 1:
-            self._enable(True)
-            mixed = [name or "__base__" for name in adapters]
-            return self._peft(**inputs, adapter_names=mixed).logits
-        (name,) = names
-        self._enable(name is not None)
-        if name is not None and name != self._active:
-            self._peft.set_adapter(name, inference_mode=True)
-            self._active = name
-        return self._peft(**inputs).logits
-
-    def _enable(self, on: bool) -> None:
-        if on != self._enabled:
-            layers = self._peft.base_model
-            layers.enable_adapter_layers() if on else layers.disable_adapter_layers()
-            self._enabled = on
 
 
 class HFPolicy:
@@ -191,7 +130,7 @@ class HFPolicy:
             )
         check_adapter(path, self.config.model)
         with self._between_steps():
-            self._inner[name] = self._adapted.load(Path(path))
+            self._inner[name] = self._adapted.load(name, Path(path))
 
     def unload_adapter(self, name: str) -> None:
         """Forgets an adapter, its cached prefixes, and the requests that are being decoded with it."""
@@ -220,7 +159,7 @@ class HFPolicy:
             row.error = "the engine was closed"
             self._resolve(row)
         self._waiting.clear()
-        del self._adapted.base, self._adapted._peft
+        self._adapted.close()
 
     # --- inside --------------------------------------------------------------------------------------
 
@@ -259,6 +198,7 @@ class HFPolicy:
                 self._interrupt.clear()
                 joining = self._joining()
                 if not joining and not self.engine.rows:
+                    self._adapted.rest()
                     return
                 self._sent |= set(joining)
                 for row in await loop.run_in_executor(self._thread, self._turn, joining):

@@ -18,7 +18,7 @@ from envs.web.tasks import PROFILES
 Rule = Callable[[Page, "re.Match[str]"], Move]
 
 _DATE = r"(?P<month>\d\d)/(?P<day>\d\d)/(?P<year>\d{4})"
-_NTH = r"(?P<n>\d)(?:st|nd|rd|th)"
+_NTH = r"(?P<n>\d{1,2})(?:st|nd|rd|th)"
 # The first pattern that fits a whole goal decides.
 RULES: tuple[tuple[str, Rule], ...] = (
     (r"Click the button\.", clicks.any_button),
@@ -74,8 +74,6 @@ RULES: tuple[tuple[str, Rule], ...] = (
     (rf"Focus into the {_NTH} input textbox\.", forms.focus),
     (rf"Find the {_NTH} word in the paragraph, .*", forms.find_word),
     (r"Find the last word in the text area, .*", forms.last_word),
-    (r"Copy the text in the textarea below, .*", forms.copy_paste),
-    (rf"Copy the text from the {_NTH} text area below .*", forms.copy_paste),
     (r"Solve the math problem .*", forms.arithmetic),
     (r"Solve for x .*", forms.algebra),
     (r"Type the text below into the text field and press Submit\.", forms.text_below),
@@ -152,7 +150,7 @@ _MINIWOB = """
     click-button-sequence click-checkboxes click-checkboxes-transfer click-collapsible click-collapsible-2
     click-collapsible-2-nodelay click-collapsible-nodelay click-color click-dialog click-dialog-2 click-link click-menu-2
     click-option click-scroll-list click-shape click-tab click-tab-2 click-tab-2-easy click-tab-2-hard click-tab-2-medium
-    click-test click-test-2 click-test-transfer click-widget copy-paste copy-paste-2 count-shape email-inbox
+    click-test click-test-2 click-test-transfer click-widget count-shape email-inbox
     email-inbox-delete email-inbox-forward email-inbox-forward-nl email-inbox-important email-inbox-noscroll
     email-inbox-reply email-inbox-star-reply enter-date enter-password enter-text enter-text-2 enter-text-dynamic
     enter-time find-greatest find-word focus-text focus-text-2 form-sequence-2 form-sequence-3 grid-coordinate

@@ -143,21 +143,6 @@ def last_word(page: Page, m: Match) -> Move:
     return first(page, plan)
 
 
-def copy_paste(page: Page, m: Match) -> Move:
-    """Copies a text area into the input by the keyboard: the observation does not show every space."""
-    if any('"Control+v"' in made for made in page.past):
-        return submit(page)
-    n = m.groupdict().get("n")
-    boxes = page.all(*BOXES)
-    source = _box(page, int(n)) if n else need(next((e for e in boxes if e.value), None))
-    others = [e for e in boxes if e is not source]
-    target = need(others[-1] if others else None)
-    keys = ((source, "Control+a"), (source, "Control+c"), (target, "Control+v"))
-    said = ("mark the text", "copy it", "paste it")
-    plan = [Move(e, why, "press", key) for (e, key), why in zip(keys, said, strict=True)]
-    return first(page, plan)
-
-
 def arithmetic(page: Page, m: Match) -> Move:
     for text in (*page.texts(), *(e.label for e in page.all(*BOXES))):
         found = _SUM.match(text)

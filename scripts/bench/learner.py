@@ -61,7 +61,7 @@ def arlas_step(model: str, case: str, adapter: str) -> Callable[[], float]:
 
 
 def trl_step(model: str, case: str, adapter: str) -> Callable[[], float]:
-    from datasets import Dataset
+    from datasets import Dataset  # type: ignore[import-untyped]
     from peft import PeftModel
     from trl import GRPOConfig, GRPOTrainer
 

@@ -20,10 +20,11 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
+from envs.processes import family
 from envs.web import WebConfig
 from envs.web.browser import FLAGS, VIEWPORT, find_chromium, find_pages
 from envs.web.tasks import miniwob_tasks
-from envs.workers import ProcessWorlds, family
+from envs.workers import ProcessWorlds
 
 TASKS = ("click-button", "enter-text", "login-user", "choose-list")
 NO_TIMER = 2_147_483_647

@@ -19,7 +19,8 @@ import gymnasium
 import pytest
 
 from envs.base import WorldError
-from envs.workers import Limits, ProcessWorlds, family, kill_family
+from envs.processes import family, kill_family
+from envs.workers import Limits, ProcessWorlds
 
 HERE = Path(__file__).resolve()
 

@@ -73,8 +73,6 @@ Focus into the textbox.
 Focus into the 3rd input textbox.
 Find the 4th word in the paragraph, type that into the textbox and press "Submit".
 Find the last word in the text area, enter it into the text field and hit Submit.
-Copy the text in the textarea below, paste it into the textbox and press Submit.
-Copy the text from the 3rd text area below and paste it into the text input, then press Submit.
 Solve the math problem and type your answer into the textbox. Press submit when done.
 Solve for x and type your answer into the textbox. Press Submit when done.
 Type the text below into the text field and press Submit.

@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 
 from envs.base import WorldError
+from envs.processes import family, kill_family
 from envs.web import WebConfig
 from envs.web.tasks import task_names
-from envs.workers import ProcessWorlds, family, kill_family
+from envs.workers import ProcessWorlds
 
 pytestmark = pytest.mark.browser
 
