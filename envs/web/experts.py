@@ -149,7 +149,7 @@ _MINIWOB = """
     ascending-numbers buy-ticket choose-date-easy choose-date-medium choose-list circle-center click-button
     click-button-sequence click-checkboxes click-checkboxes-transfer click-collapsible click-collapsible-2
     click-collapsible-2-nodelay click-collapsible-nodelay click-color click-dialog click-dialog-2 click-link click-menu-2
-    click-option click-scroll-list click-shape click-tab click-tab-2 click-tab-2-easy click-tab-2-hard click-tab-2-medium
+    click-option click-scroll-list click-shape click-tab click-tab-2 click-tab-2-easy click-tab-2-medium
     click-test click-test-2 click-test-transfer click-widget count-shape email-inbox
     email-inbox-delete email-inbox-forward email-inbox-forward-nl email-inbox-important email-inbox-noscroll
     email-inbox-reply email-inbox-star-reply enter-date enter-password enter-text enter-text-2 enter-text-dynamic

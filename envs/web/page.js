@@ -321,12 +321,17 @@
   const reusable = () => alive && ticking.size === 0 && pending.size === 0 &&
     [...document.scripts].every((script) => !script.src || PLAIN.test(script.src));
 
+  // Resetting by a form, not by value: an area once written to would not show the text of its next episode.
   function tidy() {
     document.activeElement?.blur();
-    for (const el of document.querySelectorAll('#area input, #area textarea')) {
-      el.value = el.defaultValue;
-      el.checked = el.defaultChecked;
-    }
+    const form = document.createElement('form');
+    form.id = 'arlas-tidy';
+    document.body.append(form);
+    const boxes = [...document.querySelectorAll('#area input, #area textarea')].filter((el) => !el.form);
+    for (const el of boxes) el.setAttribute('form', form.id);
+    for (const each of document.forms) each.reset();
+    for (const el of boxes) el.removeAttribute('form');
+    form.remove();
   }
 
   // Whether a box holds a single line, and whether it must be typed into, key by key.

@@ -348,7 +348,7 @@ def test_a_bad_request_fails_alone(llama: HFPolicy) -> None:
 
 def test_a_failing_forward_pass_fails_its_batch_only(llama: HFPolicy) -> None:
     """An exception, and logits that are no numbers, are PolicyErrors; afterwards the engine answers as before."""
-    requests = [ask([4, 5]), *(ask([6, i] * 20) for i in range(3))]
+    requests = [ask([4, 5]), *(ask([6, i] * (30 - 10 * i)) for i in range(3))]
     before = together(llama, requests)
     forward = llama.engine._forward
 
