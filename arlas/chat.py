@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from arlas.config import ReplyFormat
+from arlas.choices import ReplyFormat
 from arlas.types import ConfigurationError, Message
 
 _MARK = "\ue000{}\ue001"

@@ -14,8 +14,9 @@ from tqdm import tqdm
 
 from arlas.build import driver, engine, part, tasks_of
 from arlas.checkpoint import write_file
-from arlas.config import RunConfig, fingerprint
+from arlas.config import RunConfig
 from arlas.evaluate import Entrant, entrant
+from arlas.fingerprint import fingerprint
 from arlas.policies.base import Policy
 from arlas.rollout import Driver, GroupSpec
 from arlas.seeding import derive

@@ -7,79 +7,17 @@ particular world and no particular engine.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from arlas.types import Choice, ConfigurationError, Outcome, Sampling, Seat
+from arlas.choices import Draw, History, LeakScope, OpponentPer, Placement, ReplyFormat, Resume
+from arlas.types import ConfigurationError, Outcome, Sampling, Seat
 
 
 def _require(condition: bool, message: str) -> None:
     if not condition:
         raise ConfigurationError(message)
-
-
-class Placement(Choice):
-    """Where the attacker's text goes."""
-
-    RANDOM_LINE = "random_line"
-    """Appended to a line of the observation, drawn afresh each step (the paper)."""
-    END = "end"
-    """A line of its own at the end of the observation."""
-    DOM = "dom"
-    """Into the live world, through its `plant`."""
-
-
-class LeakScope(Choice):
-    """Where private information counts as leaked."""
-
-    PARAMETERS = "parameters"
-    RESPONSE = "response"
-
-
-class History(Choice):
-    """What a seat sees of earlier steps."""
-
-    TURN = "turn"
-    """Every step is a prompt of its own that lists the seat's earlier actions."""
-    FULL = "full"
-    """One conversation that grows, where the chat template allows it."""
-
-
-class ReplyFormat(Choice):
-    """How a seat writes its action."""
-
-    TAGGED = "tagged"
-    """``<think>…</think><action>…</action>`` (the paper)."""
-    WORD = "word"
-    """The whole reply is the action; prompts are bare. For worlds of words."""
-
-
-class Draw(Choice):
-    """How an opponent is drawn from the population."""
-
-    UNIFORM = "uniform"
-    LATEST = "latest"
-    RECENCY = "recency"
-    PFSP = "pfsp"
-
-
-class OpponentPer(Choice):
-    """How often an opponent is drawn."""
-
-    GROUP = "group"
-    EPISODE = "episode"
-
-
-class Resume(Choice):
-    """What to do with a run folder that already holds work."""
-
-    AUTO = "auto"
-    """Continue from the last whole bundle."""
-    NEVER = "never"
-    """Refuse to start in a folder that holds bundles."""
 
 
 @dataclass
@@ -463,29 +401,3 @@ class RunConfig:
                 Seat.ATTACKER not in self.algo.seats,
                 "game.attack=false leaves the attacker nothing to learn: set algo.seats=[agent]",
             )
-
-
-# Keys that may change between two starts of one run.
-_FREE = ("run_dir", "resume", "threads", "logger", "collect", "sft", "eval", "objective", "name")
-
-
-def fingerprint(config: dict[str, Any]) -> str:
-    """A digest of everything in a config (as plain containers) that decides the result of a run."""
-    kept = {k: v for k, v in config.items() if k not in _FREE}
-    if isinstance(kept.get("algo"), dict):  # a run may be continued for longer
-        kept["algo"] = {k: v for k, v in kept["algo"].items() if k != "iterations"}
-    return hashlib.sha256(json.dumps(kept, sort_keys=True, default=str).encode()).hexdigest()
-
-
-def differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list[str]:
-    """The dotted keys whose values differ between two configs (as plain containers)."""
-    found: list[str] = []
-    for key in sorted(set(old) | set(new)):
-        a, b, name = old.get(key), new.get(key), f"{prefix}{key}"
-        if name in _FREE or name == "algo.iterations":
-            continue
-        if isinstance(a, dict) and isinstance(b, dict):
-            found += differences(a, b, f"{name}.")
-        elif a != b:
-            found.append(f"{name}: {a!r} → {b!r}")
-    return found

@@ -17,7 +17,8 @@ from tqdm import tqdm
 
 from arlas.build import driver, engine, part, tasks_of
 from arlas.checkpoint import Bundles, write_file, written_aside
-from arlas.config import RunConfig, fingerprint
+from arlas.config import RunConfig
+from arlas.fingerprint import fingerprint
 from arlas.metrics import count
 from arlas.policies.base import Policy
 from arlas.population import AdapterCache

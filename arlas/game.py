@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from arlas.chat import ReplyError, parse_reply
-from arlas.config import GameConfig, LeakScope, Placement, ReplyFormat, RewardConfig
+from arlas.choices import LeakScope, Placement, ReplyFormat
+from arlas.config import GameConfig, RewardConfig
 from arlas.leak import LeakTest
 from arlas.player import Player, Reply
 from arlas.private import Curtain, synthesize

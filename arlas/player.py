@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from arlas.chat import Chat, without_thought
-from arlas.config import GameConfig, History
+from arlas.choices import History
+from arlas.config import GameConfig
 from arlas.policies.base import Policy
 from arlas.seeding import derive
 from arlas.types import (

@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from arlas.config import Draw, OpponentPer, PopulationConfig
+from arlas.choices import Draw, OpponentPer
+from arlas.config import PopulationConfig
 from arlas.policies.base import Policy
 from arlas.types import ConfigurationError, PolicyRef, Seat
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from arlas.config import ReplyFormat
+from arlas.choices import ReplyFormat
 from arlas.types import Message
 from envs.base import Tool
 

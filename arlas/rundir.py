@@ -13,7 +13,9 @@ import yaml
 
 from arlas.build import load_run, plain
 from arlas.checkpoint import Bundles, write_file
-from arlas.config import LoggerConfig, Resume, RunConfig, differences, fingerprint
+from arlas.choices import Resume
+from arlas.config import LoggerConfig, RunConfig
+from arlas.fingerprint import differences, fingerprint
 from arlas.types import ConfigurationError, MissingExtraError
 
 

@@ -12,7 +12,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import random
 import time
@@ -253,11 +252,7 @@ class Loop:
         if not found:
             self._save(0, {}, [])
         else:
-            states = [
-                json.loads((bundles.folder(i) / "state.json").read_text("utf-8"))
-                for i in found[:-1]
-            ]
-            states.append(bundles.read(found[-1]))
+            states = [bundles.read(i) for i in found]
             parallel.load(self.learner, bundles.folder(found[-1]) / "learner")
             self.population = Population.from_state(
                 self.config.population, states[-1]["population"]

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arlas.chat import Chat, ReplyError, parse_reply, without_thought
-from arlas.config import GameConfig, History, ReplyFormat
+from arlas.choices import History, ReplyFormat
+from arlas.config import GameConfig
 from arlas.player import Player
 from arlas.types import (
     Completion,

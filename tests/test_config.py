@@ -16,16 +16,9 @@ from fakes import ROOT
 
 from arlas.build import load_run, part, plain, tasks_of, typed
 from arlas.checkpoint import Bundles
-from arlas.config import (
-    AlgoConfig,
-    Draw,
-    LoggerConfig,
-    Placement,
-    ReplyFormat,
-    RunConfig,
-    differences,
-    fingerprint,
-)
+from arlas.choices import Draw, Placement, ReplyFormat
+from arlas.config import AlgoConfig, LoggerConfig, RunConfig
+from arlas.fingerprint import differences, fingerprint
 from arlas.rundir import MetricLog, RunDir, finite
 from arlas.types import ConfigurationError, Seat
 

@@ -26,15 +26,8 @@ from fakes import (
     with_game,
 )
 
-from arlas.config import (
-    History,
-    InjectionConfig,
-    LeakConfig,
-    LeakScope,
-    Placement,
-    ReplyFormat,
-    RewardConfig,
-)
+from arlas.choices import History, LeakScope, Placement, ReplyFormat
+from arlas.config import InjectionConfig, LeakConfig, RewardConfig
 from arlas.game import clip, injections, place, play, shows
 from arlas.player import Player
 from arlas.private import synthesize

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from arlas.config import Draw, OpponentPer, PopulationConfig
+from arlas.choices import Draw, OpponentPer
+from arlas.config import PopulationConfig
 from arlas.population import AdapterCache, Member, Population
 from arlas.types import ConfigurationError, PolicyRef, Seat
 

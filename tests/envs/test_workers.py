@@ -215,6 +215,8 @@ def test_a_pool_serves_one_event_loop_after_another() -> None:
     asyncio.run(worlds.close())
 
 
+Families = list[tuple[int, str]]
+
 PARENT = """
 import asyncio, sys, time
 sys.path[:0] = {paths!r}
@@ -228,7 +230,7 @@ async def main():
         for world in both:
             await world.reset("task", 0, {{}})
             await world.step("child x")
-        print("ready", *(w._worker._token for w in both), flush=True)
+        print("ready", *(f"{{w._worker._process.pid}}:{{w._worker._token}}" for w in both), flush=True)
         await both[0].step("sleep 100")
     finally:
         await worlds.close()
@@ -242,7 +244,7 @@ if __name__ == "__main__":
 
 
 @pytest.fixture
-def parent(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
+def parent(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], Families]]:
     script = tmp_path / "parent.py"
     script.write_text(
         textwrap.dedent(PARENT).format(paths=[str(HERE.parents[2]), str(HERE.parent)])
@@ -257,19 +259,19 @@ def parent(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
     )
     assert process.stdout is not None
     said = process.stdout.readline().split()
-    tokens = said[1:]
+    tokens = [(int(pid), token) for pid, _, token in (word.partition(":") for word in said[1:])]
     try:
         assert said[:1] == ["ready"]
-        assert all(len(family(0, token)) >= 1 for token in tokens)
+        assert [len(family(*each)) for each in tokens] == [2, 2]
         yield process, tokens
     finally:
         kill_family(process.pid, "none")
         process.wait()
 
 
-def gone(tokens: list[str], seconds: float = 5.0) -> bool:
+def gone(tokens: Families, seconds: float = 5.0) -> bool:
     end = time.monotonic() + seconds
-    while any(family(0, token) for token in tokens):
+    while any(family(*each) for each in tokens):
         if time.monotonic() > end:
             return False
         time.sleep(0.05)
@@ -277,7 +279,7 @@ def gone(tokens: list[str], seconds: float = 5.0) -> bool:
 
 
 def test_a_killed_parent_leaves_nothing(
-    parent: tuple[subprocess.Popen[str], list[str]], tmp_path: Path
+    parent: tuple[subprocess.Popen[str], Families], tmp_path: Path
 ) -> None:
     """SIGKILL of the parent, a call in the air: workers and their children die, folders go too."""
     process, tokens = parent
@@ -289,7 +291,7 @@ def test_a_killed_parent_leaves_nothing(
     assert not list(tmp_path.glob("arlas-worker-*"))
 
 
-def test_ctrl_c_is_the_parents_alone(parent: tuple[subprocess.Popen[str], list[str]]) -> None:
+def test_ctrl_c_is_the_parents_alone(parent: tuple[subprocess.Popen[str], Families]) -> None:
     """Ctrl-C goes to the terminal's whole process group: the parent closes, no worker complains."""
     process, tokens = parent
     os.killpg(process.pid, signal.SIGINT)

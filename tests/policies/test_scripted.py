@@ -17,14 +17,8 @@ from hypothesis import strategies as st
 
 from arlas.build import part
 from arlas.chat import Chat, ReplyError, parse_reply
-from arlas.config import (
-    GameConfig,
-    InjectionConfig,
-    LeakConfig,
-    Placement,
-    ReplyFormat,
-    RewardConfig,
-)
+from arlas.choices import Placement, ReplyFormat
+from arlas.config import GameConfig, InjectionConfig, LeakConfig, RewardConfig
 from arlas.leak import LeakTest
 from arlas.policies.attacks import FAMILIES, attack, comply
 from arlas.policies.models import load_tokenizer
