@@ -55,14 +55,14 @@ def summarize(groups: Sequence[Group], prefix: str) -> dict[str, float]:
     counts = count(episodes)
     turns = [t for e in episodes if e.ok for t in e.turns]
     row: dict[str, float] = {
-        "episodes": counts.episodes,
+        "games": counts.episodes,
         "errors": counts.errors,
         "exposed": counts.exposed,
         "leaks": counts.leaks,
         "successes": counts.successes,
         "asr": counts.asr,
         "tsr": counts.tsr,
-        "steps": _mean([sum(t.seat is Seat.AGENT for t in e.turns) for e in episodes if e.ok]),
+        "game_steps": _mean([sum(t.seat is Seat.AGENT for t in e.turns) for e in episodes if e.ok]),
     }
     for seat in Seat:
         own = [t for t in turns if t.seat is seat]

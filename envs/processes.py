@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 TOKEN = "ARLAS_WORKER_TOKEN"
 """The environment variable by which orphans are still known as family."""
@@ -50,3 +53,17 @@ def kill_family(root: int, token: str, spare: int | None = None) -> None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.02)
+
+
+@contextlib.contextmanager
+def without_main_module() -> Iterator[None]:
+    """Hides the running script: a spawned worker would import it again, and all that it imports."""
+    main = sys.modules["__main__"]
+    hidden: dict[str, Any] = {
+        k: main.__dict__.pop(k) for k in ("__file__", "__spec__") if k in main.__dict__
+    }
+    main.__spec__ = None
+    try:
+        yield
+    finally:
+        main.__dict__.update(hidden)

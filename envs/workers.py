@@ -29,7 +29,7 @@ from typing import Any
 import gymnasium
 
 from envs.base import Observation, Start, Step, World, WorldError, plant_of, start_of, step_of
-from envs.processes import TOKEN, kill_family
+from envs.processes import TOKEN, kill_family, without_main_module
 
 EnvFactory = Callable[[], "gymnasium.Env[Any, Any]"]
 
@@ -59,9 +59,10 @@ def _serve(conn: Connection, factory: EnvFactory, token: str, folder: str) -> No
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     os.environ[TOKEN] = token
-    os.environ["TMPDIR"] = tempfile.tempdir = folder  # a killed browser leaves its profile there
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)  # orphans stay in the family
     threading.Thread(target=_die_with_parent, args=(token, folder), daemon=True).start()
+    os.mkdir(folder, mode=0o700)
+    os.environ["TMPDIR"] = tempfile.tempdir = folder  # a killed browser leaves its profile there
     envs: dict[int, gymnasium.Env[Any, Any]] = {}
     try:
         conn.send(("ready", None))
@@ -209,7 +210,9 @@ class _Worker:
                 await self._exchange(None, self._limits.start_s)
                 return
             except WorldError as error:
-                code = self._process.exitcode if self._process else None
+                assert self._process is not None
+                await asyncio.to_thread(self._process.join, 1.0)  # a dead one has its code soon
+                code = self._process.exitcode
                 await asyncio.to_thread(self.kill)
                 if attempt == self._limits.start_tries or self._closed:
                     raise WorldError(
@@ -221,7 +224,7 @@ class _Worker:
     def _spawn(self) -> None:
         context = multiprocessing.get_context("spawn")
         self._token = uuid.uuid4().hex
-        self._folder = tempfile.mkdtemp(prefix="arlas-worker-")
+        self._folder = os.path.join(tempfile.gettempdir(), f"arlas-worker-{self._token}")
         self._conn, theirs = context.Pipe()
         self._process = context.Process(
             target=_serve,
@@ -233,7 +236,8 @@ class _Worker:
             signal.SIG_BLOCK, {signal.SIGINT}
         )  # inherited until setsid
         try:
-            self._process.start()
+            with without_main_module():
+                self._process.start()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
             theirs.close()
