@@ -12,7 +12,7 @@ demo: setup-demo  ## trains both seats on a small scale, ends with a heatmap and
 
 test: setup     ## set-up of everything, then all tests
 	$(PY) -m ruff check . && $(PY) -m ruff format --check . && $(PY) -m mypy
-	$(PY) -m pytest
+	OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadfile
 
 setup-demo:
 	@.ci/setup demo

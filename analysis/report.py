@@ -34,7 +34,7 @@ _LONGEST = 600
 
 
 def write_report(run_dir: Path) -> Path:
-    """Writes ``report.md``, ``crossplay.png`` and ``curves.png`` into a run folder. Returns the report.
+    """Writes ``report.md`` and its pictures into a run folder. Returns the report.
 
     Whatever is not there yet is left out and named as missing. Raises FileNotFoundError without a folder.
     """
@@ -42,7 +42,7 @@ def write_report(run_dir: Path) -> Path:
         raise FileNotFoundError(f"no run folder {run_dir}")
     saved = SavedEpisodes(run_dir)
     counts = tally(run_dir, saved)
-    metrics_path, csv_path = run_dir / "metrics.jsonl", run_dir / "crossplay.csv"
+    metrics_path, csv_path = run_dir / "metrics.jsonl", run_dir / "crossplay" / "crossplay.csv"
     metrics = read_metrics(metrics_path) if metrics_path.is_file() else []
     rows = read_crossplay(csv_path) if csv_path.is_file() else []
     sections = [
@@ -162,7 +162,7 @@ def _crossplay(rows: Sequence[CrossplayRow], csv_path: Path) -> str:
     if not rows:
         return f"{head}\n\nNo crossplay.csv with a cell in it was saved."
     plot_crossplay(csv_path, csv_path.with_suffix(".png"))
-    parts = [head, "![Heatmap of attack and task success rates](crossplay.png)"]
+    parts = [head, "![Heatmap of attack and task success rates](crossplay/crossplay.png)"]
     for measure in ("asr", "tsr"):
         shown = matrix(rows, measure)
         body = []

@@ -96,7 +96,8 @@ def run(tmp_path):
 
 
 def crossplay(folder, cells):
-    with (folder / "crossplay.csv").open("w", newline="") as file:
+    (folder / "crossplay").mkdir(exist_ok=True)
+    with (folder / "crossplay" / "crossplay.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, CROSSPLAY_HEADER)
         writer.writeheader()
         for a, g, e, k, w in cells:
@@ -133,14 +134,14 @@ def test_the_report_says_what_was_counted(run):
         "envs.matrix.MatrixConfig".replace(".", "&#46;"),
         "2 iterations are done",
         "seconds: 20.0 s over 2 iterations",
-        "(crossplay.png)",
+        "(crossplay/crossplay.png)",
         "(curves.png)",
         "**Outcome: leak**",
         "**Outcome: success**",
         "**Outcome: failure**",
     ):
         assert expected in text, expected
-    assert (run / "crossplay.png").stat().st_size > 10_000
+    assert (run / "crossplay" / "crossplay.png").stat().st_size > 10_000
     assert (run / "curves.png").stat().st_size > 10_000
     assert "eps" not in text
     assert "secret-pw" not in text
