@@ -46,9 +46,11 @@ def matrix_run(run_dir: Path, *overrides: str) -> RunConfig:
     return composed("experiment=matrix", *ON_MATRIX, f"run_dir={run_dir}", *overrides)
 
 
-def start_train(run_dir: Path, *overrides: str) -> subprocess.Popen[str]:
-    """``scripts/train.py`` on the matrix world as a process of its own."""
-    command = [sys.executable, str(ROOT / "scripts" / "train.py"), "experiment=matrix", *ON_MATRIX]
+def start_train(run_dir: Path, *overrides: str, processes: int = 1) -> subprocess.Popen[str]:
+    """``scripts/train.py`` on the matrix world as a process, or several, of its own."""
+    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(processes), "--standalone"]
+    command = [sys.executable, *(launcher if processes > 1 else [])]
+    command += [str(ROOT / "scripts" / "train.py"), "experiment=matrix", *ON_MATRIX]
     return subprocess.Popen(
         [*command, f"hydra.run.dir={run_dir}", "threads=1", *overrides],
         cwd=ROOT,

@@ -214,10 +214,10 @@ def test_summary_of_groups() -> None:
     """Malformed and truncated shares are per turn and seat; errors have no turns in them."""
     group = Group("t", 1, Seat.AGENT, "base", (example(), example(status=Status.ERROR)))
     row = summarize([group], "agent")
-    assert row["agent/episodes"] == 1
+    assert row["agent/games"] == 1
     assert row["agent/errors"] == 1
     assert row["agent/agent_malformed"] == 1.0
     assert row["agent/attacker_malformed"] == 0.0
     assert row["agent/attacker_truncated"] == 1.0
-    assert row["agent/steps"] == 1.0
+    assert row["agent/game_steps"] == 1.0
     assert math.isnan(summarize([], "agent")["agent/tsr"])

@@ -71,7 +71,8 @@ class Learner:
             raise ConfigurationError(f"device={device}, but torch sees no GPU: use device=cpu")
         self.model_name, self.lora, self.algo = model, lora, algo
         self.temperature, self.seats = temperature, tuple(seats)
-        self.accelerator = Accelerator(cpu=device == "cpu", mixed_precision=algo.mixed_precision)
+        on_cpu = device == "cpu" or not torch.accelerator.is_available()
+        self.accelerator = Accelerator(cpu=on_cpu, mixed_precision=algo.mixed_precision)
         self.device: torch.device = self.accelerator.device
         base = models.load_model(model, dtype=dtype, device=str(self.device))
         self.share = 6.0 * base.config.hidden_size if can_share(base.config) else 0.0

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch
 from accelerate import PartialState
 from accelerate.utils import broadcast_object_list
 
@@ -18,7 +19,8 @@ from arlas.types import Group, Seat
 
 def is_main() -> bool:
     """Whether this process plays the games."""
-    return bool(PartialState().is_main_process)
+    # On a CPU, accelerate starts its processes' group only when told that there is no accelerator.
+    return bool(PartialState(cpu=not torch.accelerator.is_available()).is_main_process)
 
 
 def update(learner: Learner, seat: Seat, groups: Sequence[Group], seed: int) -> dict[str, float]:
