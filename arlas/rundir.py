@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import importlib.util
 import json
 import math
 from collections.abc import Mapping
@@ -20,9 +21,17 @@ from arlas.types import ConfigurationError, MissingExtraError
 
 
 class RunDir:
-    """Opens a run folder for one process. Raises `ConfigurationError` if it belongs to another config."""
+    """Opens a run folder for one process.
+
+    Raises `ConfigurationError` if it belongs to another config or another process is in it, and
+    `MissingExtraError` if a logger's package is missing.
+    """
 
     def __init__(self, config: RunConfig) -> None:
+        if config.logger.wandb and importlib.util.find_spec("wandb") is None:
+            raise MissingExtraError(
+                'logger.wandb=true needs the package wandb: pip install -e ".[wandb]"'
+            )
         self.path = Path(config.run_dir)
         self.bundles = Bundles(self.path)
         self._lock: IO[str] | None = None
@@ -78,12 +87,8 @@ class MetricLog:
 
             self._board = SummaryWriter(str(run_dir / "tensorboard"), purge_step=len(rows) + 1)
         if config.wandb:
-            try:
-                import wandb
-            except ImportError:
-                raise MissingExtraError(
-                    'logger.wandb=true needs the package wandb: pip install -e ".[wandb]"'
-                ) from None
+            import wandb
+
             self._wandb = wandb.init(project=config.wandb_project, name=name, dir=str(run_dir))
 
     def write(self, row: Mapping[str, Any]) -> None:
