@@ -71,7 +71,7 @@ class Driver:
 
         async def one(spec: GroupSpec, index: int) -> Episode:
             async with gate:
-                episode = await self._episode(spec, index, seed)
+                episode = await self.episode(spec, index, seed)
             if on_episode is not None:
                 on_episode(episode)
             return episode
@@ -86,7 +86,7 @@ class Driver:
             for s, row in zip(specs, running, strict=True)
         ]
 
-    async def _episode(self, spec: GroupSpec, index: int, seed: int) -> Episode:
+    async def episode(self, spec: GroupSpec, index: int, seed: int) -> Episode:
         """One episode, tried again after an infrastructure fault (invariant 6)."""
         episode = await self._try(spec, index, seed)
         for _ in range(self.retries):
