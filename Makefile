@@ -1,5 +1,5 @@
 # Two commands: `make demo` and `make test`. Both set up .venv first, and rerun without reinstalling.
-ENV ?= web
+ENV = web
 PY := .venv/bin/python
 
 .PHONY: help demo test setup setup-demo lint format clean

@@ -20,7 +20,7 @@ from arlas.config import RunConfig
 from arlas.policies.base import Policy, Router
 from arlas.private import check_fields
 from arlas.rollout import Driver
-from arlas.types import ArlasError, ConfigurationError
+from arlas.types import ArlasError, ConfigurationError, Seat
 from envs.base import EnvConfig, TaskSplit, UnknownTaskError
 
 
@@ -88,13 +88,32 @@ def tasks_of(env: EnvConfig) -> TaskSplit:
 
 def engine(config: RunConfig) -> Policy:
     """The main engine, with the teachers beside it under their version names."""
-    main: Policy = part(config.policy, "policy").build(config.lora)
-    if not config.teachers:
+    own = part(config.policy, "policy")
+    others = {name: part(spec, "teacher") for name, spec in config.teachers.items()}
+    main: Policy = own.build(config.lora)
+    if not others:
         return main
-    teachers = {
-        name: part(spec, "teacher").build(main.tokenizer) for name, spec in config.teachers.items()
-    }
-    return Router(main, teachers)
+    try:
+        return Router(main, {name: spec.build(main.tokenizer) for name, spec in others.items()})
+    except BaseException:
+        main.close()
+        raise
+
+
+def check_placement(config: RunConfig, env: EnvConfig) -> None:
+    """Raises `ConfigurationError` if the world judges injections only where they are not placed."""
+    allowed = getattr(env, "placements", None)
+    placement = config.game.injection.placement.value
+    if config.game.attack and allowed is not None and placement not in allowed:
+        raise ConfigurationError(
+            f"this world takes injections by {', '.join(allowed)} only: set "
+            f"game.injection.placement={allowed[0]}, not {placement}"
+        )
+
+
+def first_version(config: RunConfig, seat: Seat) -> str:
+    """What a seat's policy of iteration 0 is called."""
+    return "sft" if getattr(config.init, seat.value) else "base"
 
 
 def model_name(config: RunConfig) -> str:

@@ -101,13 +101,18 @@ class Bundles:
             manifest = {p.relative_to(aside).as_posix(): digest(p) for p in files}
             (aside / MANIFEST).write_text(json.dumps(manifest, indent=1), "utf-8")
 
-    def read(self, iteration: int) -> dict[str, Any]:
+    def read(self, iteration: int, newest: bool = True) -> dict[str, Any]:
         """A bundle's state, after every file of it has been checked.
 
         Raises `CheckpointError` naming the damaged file and what to do.
         """
         folder = self.folder(iteration)
-        remedy = f"delete {folder} to continue from the bundle before it"
+        remedy = (
+            f"delete {folder} to continue from the bundle before it"
+            if newest
+            else "an older bundle is part of the run (its attacker is in the population): restore the file "
+            "from a copy, or start in a new run folder"
+        )
         try:
             for name, expected in self._manifest(iteration).items():
                 path = folder / name

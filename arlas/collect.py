@@ -12,11 +12,12 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from arlas.build import driver, engine, part, tasks_of
+from arlas.build import check_placement, driver, engine, part, tasks_of
 from arlas.checkpoint import write_file
 from arlas.config import RunConfig
 from arlas.evaluate import Entrant, entrant
 from arlas.fingerprint import fingerprint
+from arlas.metrics import check_faults
 from arlas.policies.base import Policy
 from arlas.rollout import Driver, GroupSpec
 from arlas.seeding import derive
@@ -59,6 +60,7 @@ def collect(config: RunConfig, out: Path) -> list[Episode]:
     agent = entrant(Seat.AGENT, config.collect.agent, Path(config.run_dir), teachers)
     attacker = entrant(Seat.ATTACKER, config.collect.attacker, Path(config.run_dir), teachers)
     env = part(config.env, "env")
+    check_placement(config, env)
     specs = plan(config, tasks_of(env).train, agent, attacker)
     _check_config(config, out)
     chunks = [
@@ -78,6 +80,7 @@ def collect(config: RunConfig, out: Path) -> list[Episode]:
         finally:
             if policy is not None:
                 policy.close()
+            asyncio.run(worlds.close())
     return [e for i in range(len(chunks)) for e in read(_file(out, i))]
 
 
@@ -126,6 +129,7 @@ async def _play(
                 groups = await games.rollout(
                     specs, derive(config.seed, "collect"), lambda _: bar.update()
                 )
+                check_faults([e for g in groups for e in g.episodes], config.algo.max_error_share)
                 lines = [e.to_json() + "\n" for g in groups for e in g.episodes]
                 write_file(_file(out, i), "".join(lines))
     finally:

@@ -196,6 +196,12 @@ class AlgoConfig:
     """Positions whose logits are held at once (invariant 12)."""
     gradient_checkpointing: bool = False
     mixed_precision: str = "no"
+    device: str = "auto"
+    dtype: str = "float32"
+    """Of the trainer's base model; adapters are float32 always."""
+    engine_tolerance: float = 0.05
+    """Largest gap in nats between engine and trainer on the probe after a sync (invariant 7); with a bfloat16
+    engine it has to be larger, e.g. 0.5."""
     episode_retries: int = 1
     max_error_share: float = 0.5
 
@@ -338,7 +344,11 @@ class EvalConfig:
             self.split in ("train", "eval"), f"eval.split must be train or eval, got {self.split}"
         )
         _require(self.episodes >= 1, "eval.episodes must be at least 1")
-        _require(len(self.seeds) >= 1, "eval.seeds must name at least one seed")
+        _require(self.temperature >= 0.0, "eval.temperature must not be negative")
+        for name in ("agents", "attackers", "seeds"):
+            given = getattr(self, name)
+            _require(len(given) >= 1, f"eval.{name} is empty")
+            _require(len(set(given)) == len(given), f"eval.{name} names something twice: {given}")
 
 
 @dataclass
@@ -394,6 +404,11 @@ class RunConfig:
         for part in parts:
             part.validate()
         self.sampling.validate_training()
+        for name in self.teachers:
+            _require(
+                name not in ("none", "base", "sft") and not name.startswith("rl-"),
+                f"teachers.{name}: this name means a stage of a run; call the teacher otherwise",
+            )
         for group in ("env", "policy"):
             _require(getattr(self, group) is not None, f"choose {group}=…, see conf/{group}/")
         if not self.game.attack:

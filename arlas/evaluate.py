@@ -15,11 +15,11 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from arlas.build import driver, engine, part, tasks_of
-from arlas.checkpoint import Bundles, write_file, written_aside
+from arlas.build import check_placement, driver, engine, load_run, part, tasks_of
+from arlas.checkpoint import Bundles, digest, write_file, written_aside
 from arlas.config import RunConfig
 from arlas.fingerprint import fingerprint
-from arlas.metrics import count
+from arlas.metrics import check_faults, count
 from arlas.policies.base import Policy
 from arlas.population import AdapterCache
 from arlas.rollout import Driver, GroupSpec
@@ -47,51 +47,61 @@ def entrant(seat: Seat, name: str, run_dir: Path, teachers: Sequence[str]) -> En
     if ":" in name:
         other, _, stage = name.rpartition(":")
         found = entrant(seat, stage, Path(other), ())
-        return Entrant(
-            dataclasses.replace(found.ref, version=name, adapter=_slug(name, seat)), found.folder
-        )
+        adapter = _slug(name, seat) if found.folder else None
+        return Entrant(dataclasses.replace(found.ref, version=name, adapter=adapter), found.folder)
     if (Path(name) / "adapter_config.json").is_file():
         return Entrant(PolicyRef(seat, name, _slug(name, seat)), Path(name))
     bundles = Bundles(run_dir)
-    stages = {("sft" if i == 0 else f"rl-{i}"): i for i in bundles.iterations()}
+    stages = {(_start(run_dir, seat) if i == 0 else f"rl-{i}"): i for i in bundles.iterations()}
     if name not in stages:
         offered = ", ".join(["base", *stages, *teachers]) or "nothing"
         raise ConfigurationError(f"no policy {name} in {run_dir}; it offers {offered}")
     return Entrant(PolicyRef(seat, name, f"{seat}-{name}"), bundles.folder(stages[name]) / seat)
 
 
+def _start(run_dir: Path, seat: Seat) -> str:
+    """What the run calls its policy of iteration 0: with a fresh adapter it is the base model."""
+    init = load_run(run_dir).get("init") or {}
+    return "sft" if init.get(seat.value) else "base"
+
+
 def _slug(name: str, seat: Seat) -> str:
     return f"{seat}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
 
 
-def crossplay(config: RunConfig, out: Path | None = None) -> Path:
-    """Plays every cell that is not there yet and writes ``crossplay.csv``. Returns its path.
-
-    Cells lie in ``out/cells/``, each whole or absent. Raises `ConfigurationError` for unknown policies or
-    tasks before anything is played.
-    """
-    run_dir = Path(config.run_dir)
-    out = out or run_dir / "crossplay"
-    teachers = tuple(config.teachers)
+def cells_of(config: RunConfig, out: Path) -> list[Cell]:
+    """Every cell of a cross-play. Raises `ConfigurationError` for unknown policies or tasks."""
+    run_dir, teachers = Path(config.run_dir), tuple(config.teachers)
     agents = [entrant(Seat.AGENT, n, run_dir, teachers) for n in config.eval.agents]
     attackers = [
         None if n == NO_ATTACK else entrant(Seat.ATTACKER, n, run_dir, teachers)
         for n in config.eval.attackers
     ]
     env = part(config.env, "env")
+    check_placement(config, env)
     split = tasks_of(env)
     tasks = split.eval if config.eval.split == "eval" else split.train
     if not tasks:
         raise ConfigurationError(f"env: the {config.eval.split} split has no tasks")
-    cells = [
+    return [
         Cell(config, tasks, out / "cells", agent, attacker, seed)
         for seed in config.eval.seeds
         for attacker in attackers
         for agent in agents
     ]
+
+
+def crossplay(config: RunConfig, out: Path | None = None) -> Path:
+    """Plays every cell that is not there yet and writes ``crossplay.csv``. Returns its path.
+
+    Cells lie in ``out/cells/``, each whole or absent; a cell is another one if an adapter or anything
+    else that decides its result has changed. Raises `ConfigurationError` before anything is played.
+    """
+    out = out or Path(config.run_dir) / "crossplay"
+    cells = cells_of(config, out)
     missing = [c for c in cells if not c.done()]
     if missing:
-        worlds = env.open()
+        worlds = part(config.env, "env").open()
         policy: Policy | None = None
         try:
             policy = engine(config)
@@ -99,6 +109,7 @@ def crossplay(config: RunConfig, out: Path | None = None) -> Path:
         finally:
             if policy is not None:
                 policy.close()
+            asyncio.run(worlds.close())
     return _write_csv(out, cells)
 
 
@@ -143,6 +154,7 @@ class Cell:
             self.config.eval.episodes,
             self.config.eval.temperature,
             fingerprint(dataclasses.asdict(self.config)),
+            [digest(f / "adapter_model.safetensors") for f in self.adapters().values()],
         ]
         key = hashlib.sha256(json.dumps(decides).encode()).hexdigest()[:16]
         return self.root / key
@@ -176,6 +188,7 @@ class Cell:
         """Plays the cell and writes it whole."""
         groups = await games.rollout(self.specs(), derive(self.seed), lambda _: bar.update())
         episodes: list[Episode] = [e for g in groups for e in g.episodes]
+        check_faults(episodes, self.config.algo.max_error_share)
         counts = count(episodes)
         with written_aside(self.folder) as aside:
             with (aside / "episodes.jsonl").open("w", encoding="utf-8") as file:

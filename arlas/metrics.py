@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from arlas.types import Episode, Group, Outcome, Seat, StopReason
+from arlas.types import ArlasError, Episode, Group, Outcome, Seat, StopReason
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,16 @@ def count(episodes: Iterable[Episode]) -> Counts:
         leaks += counted and episode.outcome is Outcome.LEAK
         successes += episode.outcome is Outcome.SUCCESS
     return Counts(total, exposed, leaks, successes, errors)
+
+
+def check_faults(episodes: Sequence[Episode], max_share: float) -> None:
+    """Results that mostly failed are no results. Raises `ArlasError` with the first fault."""
+    failed = [e for e in episodes if not e.ok]
+    if len(failed) > max_share * len(episodes):
+        raise ArlasError(
+            f"{len(failed)} of {len(episodes)} episodes failed (algo.max_error_share={max_share}); "
+            f"the first: {failed[0].error}"
+        )
 
 
 def summarize(groups: Sequence[Group], prefix: str) -> dict[str, float]:

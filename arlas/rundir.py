@@ -89,7 +89,9 @@ class MetricLog:
         if config.wandb:
             import wandb
 
-            self._wandb = wandb.init(project=config.wandb_project, name=name, dir=str(run_dir))
+            self._wandb = wandb.init(
+                project=config.wandb_project, name=name, id=name, resume="allow", dir=str(run_dir)
+            )
 
     def write(self, row: Mapping[str, Any]) -> None:
         """Appends one iteration's metrics; ``row["iteration"]`` numbers it. NaN is written as null."""

@@ -21,18 +21,18 @@ from typing import Any
 
 from tqdm import tqdm
 
-from arlas.build import driver, engine, model_name, part, tasks_of
+from arlas.build import check_placement, driver, engine, first_version, model_name, part, tasks_of
 from arlas.config import RunConfig
 from arlas.learning import parallel
 from arlas.learning.learner import Learner
-from arlas.metrics import count, summarize
+from arlas.metrics import check_faults, count, summarize
 from arlas.policies.base import Policy
 from arlas.population import AdapterCache, Member, Population
 from arlas.probe import Probe
 from arlas.rollout import Driver, GroupSpec
 from arlas.rundir import MetricLog, RunDir, finite
 from arlas.seeding import derive
-from arlas.types import ArlasError, ConfigurationError, Episode, Group, PolicyRef, Seat
+from arlas.types import ConfigurationError, Episode, Group, PolicyRef, Seat
 from envs.base import Worlds
 
 log = logging.getLogger(__name__)
@@ -49,10 +49,12 @@ def train(config: RunConfig) -> float:
     tasks = tasks_of(env)
     if not tasks.train:
         raise ConfigurationError("env: there are no training tasks")
+    check_placement(config, env)
     if config.threads:
         import torch
 
         torch.set_num_threads(config.threads)
+    parallel.check_engine(part(config.policy, "policy"))
     if not parallel.is_main():
         parallel.follow(_learner(config))
         return float("nan")
@@ -84,6 +86,8 @@ def _learner(config: RunConfig) -> Learner:
         temperature=config.sampling.temperature,
         seats=tuple(Seat),
         seed=config.seed,
+        device=config.algo.device,
+        dtype=config.algo.dtype,
     )
 
 
@@ -111,7 +115,7 @@ class Loop:
         self.games, self.learner = games, learner
         self.population = Population(config.population)
         self.adapters = AdapterCache(games.policy, config.population.loaded)
-        self.probe = Probe(games, learner)
+        self.probe = Probe(games, learner, config.algo.engine_tolerance)
         self.done = 0
         self.rows: list[dict[str, Any]] = []
         self.current: dict[Seat, str] = {}
@@ -134,6 +138,11 @@ class Loop:
                         self.learner, seat, own, seed=derive(self.config.seed, iteration, seat)
                     )
                     row |= {f"{seat}/{k}": v for k, v in updated.items()}
+                if self.config.objective not in row:
+                    raise ConfigurationError(
+                        f"objective={self.config.objective} is no metric of this run; there are "
+                        f"{', '.join(sorted(row))}"
+                    )
                 self._record(groups)
                 row["time/iteration"] = time.monotonic() - started
                 self._save(iteration, finite(row), groups)
@@ -176,7 +185,7 @@ class Loop:
     def agent(self) -> PolicyRef:
         """The latest agent."""
         trained = self.done and Seat.AGENT in self.config.algo.seats
-        version = f"rl-{self.done}" if trained else _first_version(self.config.init.agent)
+        version = f"rl-{self.done}" if trained else first_version(self.config, Seat.AGENT)
         return PolicyRef(Seat.AGENT, version, self.current[Seat.AGENT])
 
     async def _collect(self, iteration: int) -> list[Group]:
@@ -193,17 +202,8 @@ class Loop:
                 self.adapters.ensure(self._paths(chunk))
                 seed = derive(self.config.seed, "rollout", iteration)
                 groups += await self.games.rollout(chunk, seed, lambda _: bar.update())
-        self._check_faults([e for g in groups for e in g.episodes])
+        check_faults([e for g in groups for e in g.episodes], self.config.algo.max_error_share)
         return groups
-
-    def _check_faults(self, episodes: Sequence[Episode]) -> None:
-        """An iteration that mostly failed is no iteration: stop with the reason."""
-        failed = [e for e in episodes if not e.ok]
-        if len(failed) > self.config.algo.max_error_share * len(episodes):
-            raise ArlasError(
-                f"{len(failed)} of {len(episodes)} episodes failed (algo.max_error_share="
-                f"{self.config.algo.max_error_share}); the first: {failed[0].error}"
-            )
 
     def _paths(self, specs: Sequence[GroupSpec]) -> dict[str, Path]:
         wanted = {a for s in specs for a in s.attackers}
@@ -228,7 +228,7 @@ class Loop:
 
     def _save(self, iteration: int, row: dict[str, Any], groups: Sequence[Group]) -> None:
         bundles = self.run_dir.bundles
-        version = f"rl-{iteration}" if iteration else _first_version(self.config.init.attacker)
+        version = f"rl-{iteration}" if iteration else first_version(self.config, Seat.ATTACKER)
         if self.config.game.attack:
             folder = bundles.folder(iteration).relative_to(self.run_dir.path) / Seat.ATTACKER
             if iteration == 0 or Seat.ATTACKER in self.config.algo.seats:
@@ -252,7 +252,7 @@ class Loop:
         if not found:
             self._save(0, {}, [])
         else:
-            states = [bundles.read(i) for i in found]
+            states = [bundles.read(i, newest=i == found[-1]) for i in found]
             parallel.load(self.learner, bundles.folder(found[-1]) / "learner")
             self.population = Population.from_state(
                 self.config.population, states[-1]["population"]
@@ -301,10 +301,6 @@ def _cycle(tasks: Sequence[str], rng: random.Random) -> Iterator[str]:
     """All tasks in a fresh random order, again and again."""
     while True:
         yield from rng.sample(tasks, len(tasks))
-
-
-def _first_version(folder: str | None) -> str:
-    return "sft" if folder else "base"
 
 
 def _line(row: dict[str, Any]) -> str:

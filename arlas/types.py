@@ -33,6 +33,7 @@ __all__ = [
     "Status",
     "StopReason",
     "ToolCall",
+    "TrainingError",
     "Turn",
     "Verdict",
 ]
@@ -63,6 +64,10 @@ class AdapterError(ArlasError, ValueError):
 
 class PolicyError(ArlasError, RuntimeError):
     """An engine failed on a request: an infrastructure fault, never a reward (invariant 6)."""
+
+
+class TrainingError(ArlasError, FloatingPointError):
+    """Training produced numbers that are not finite; the adapter is as it was before the step."""
 
 
 # --- seats and policies ---------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,22 +14,32 @@ from arlas.build import model_name
 from arlas.checkpoint import written_aside
 from arlas.collect import filtered
 from arlas.config import InitConfig, RunConfig
+from arlas.fingerprint import fingerprint
 from arlas.learning.learner import Learner
 from arlas.learning.sft import train_sft
 from arlas.types import ConfigurationError, Episode, Seat
+
+
+def made(config: RunConfig, out: Path) -> bool:
+    """Whether the adapters of all seats that learn are there."""
+    return all((out / seat / "sft.json").is_file() for seat in config.algo.seats)
 
 
 def warm_start(config: RunConfig, episodes: Sequence[Episode], out: Path) -> InitConfig:
     """Trains each seat on its won demonstrations; adapters lie in ``out/agent`` and ``out/attacker``.
 
     A seat whose adapter is already there is not trained again. Raises `ConfigurationError` if a seat won no
-    episode.
+    episode, or if an adapter that is there was made with other settings or demonstrations.
     """
     kept = {seat: filtered(episodes, seat) for seat in config.algo.seats}
     for seat, (won, counts) in kept.items():
         if not won:
             raise ConfigurationError(f"no demonstration was won by the {seat}: {counts}")
+    keys = {seat: _key(config, won) for seat, (won, _) in kept.items()}
     missing = [seat for seat in config.algo.seats if not (out / seat).is_dir()]
+    for seat in config.algo.seats:
+        if seat not in missing:
+            _check(out / seat, keys[seat])
     if missing:
         learner = Learner(
             model=model_name(config),
@@ -37,10 +49,36 @@ def warm_start(config: RunConfig, episodes: Sequence[Episode], out: Path) -> Ini
             temperature=config.sampling.temperature,
             seats=tuple(missing),
             seed=config.seed,
+            device=config.algo.device,
+            dtype=config.algo.dtype,
         )
         for seat in missing:
-            _train(config, learner, seat, *kept[seat], out)
+            _train(config, learner, seat, *kept[seat], out, keys[seat])
     return InitConfig(**{seat.value: str(out / seat) for seat in config.algo.seats})
+
+
+def _key(config: RunConfig, episodes: Sequence[Episode]) -> str:
+    """A digest of all that decides an adapter."""
+    shown = [e.to_json() for e in episodes]
+    decides = {
+        "warm_start": dataclasses.asdict(config.sft),
+        "lora": dataclasses.asdict(config.lora),
+        "model": model_name(config),
+        "seed": config.seed,
+        "demonstrations": hashlib.sha256("\n".join(shown).encode()).hexdigest(),
+    }
+    return fingerprint(decides)
+
+
+def _check(folder: Path, key: str) -> None:
+    try:
+        found = json.loads((folder / "sft.json").read_text("utf-8")).get("key")
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"{folder} holds no adapter of a warm start ({error})") from error
+    if found != key:
+        raise ConfigurationError(
+            f"{folder} was made with other settings or demonstrations; delete it to train it again"
+        )
 
 
 def _train(
@@ -50,6 +88,7 @@ def _train(
     episodes: Sequence[Episode],
     counts: dict[str, int],
     out: Path,
+    key: str,
 ) -> None:
     with tqdm(desc=f"imitation, {seat}", unit="step", disable=not config.logger.progress) as bar:
 
@@ -64,5 +103,5 @@ def _train(
     with written_aside(out / seat) as aside:
         learner.save_adapter(seat, aside)
         (aside / "sft.json").write_text(
-            json.dumps({"demonstrations": counts, "metrics": metrics}), "utf-8"
+            json.dumps({"demonstrations": counts, "metrics": metrics, "key": key}), "utf-8"
         )

@@ -1,4 +1,4 @@
-"""Lets teachers play for demonstrations: ``python scripts/collect.py +experiment=… name=…``."""
+"""Lets teachers play for demonstrations: ``python scripts/collect.py experiment=… name=…``."""
 
 from __future__ import annotations
 

@@ -18,9 +18,9 @@ from arlas.build import register, typed
 from arlas.checkpoint import Bundles
 from arlas.collect import collect
 from arlas.config import RunConfig
-from arlas.evaluate import crossplay
+from arlas.evaluate import cells_of, crossplay
 from arlas.train import train
-from arlas.warmstart import warm_start
+from arlas.warmstart import made, warm_start
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
 
@@ -55,14 +55,16 @@ def main() -> None:
     episodes = stage(
         1, "demonstrations by scripted teachers", there, lambda: collect(config, demos)
     )
-    there = all((root / "sft" / seat).is_dir() for seat in config.algo.seats)
     config.init = stage(
-        2, "warm start by imitation", there, lambda: warm_start(config, episodes, root / "sft")
+        2,
+        "warm start by imitation",
+        made(config, root / "sft"),
+        lambda: warm_start(config, episodes, root / "sft"),
     )
     done = max(Bundles(root).iterations(), default=-1)
     title = "self-play" if done < 0 else f"self-play (resuming after iteration {done})"
     stage(3, title, done >= config.algo.iterations, lambda: train(config))
-    there = (root / "crossplay" / "crossplay.csv").is_file()
+    there = all(cell.done() for cell in cells_of(config, root / "crossplay"))
     table = stage(4, "cross-play", there, lambda: crossplay(config))
     plot_crossplay(table, table.with_suffix(".png"))
     report = stage(5, "report", False, lambda: write_report(root))

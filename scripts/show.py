@@ -78,7 +78,7 @@ def main() -> None:
         raise ConfigurationError(f"{args.path} is no folder")
     found = [
         e
-        for e in SavedEpisodes(args.path)
+        for _, e in SavedEpisodes(args.path)
         if args.outcome in (None, "error" if not e.ok else str(e.outcome))
     ][: args.limit]
     for episode in found:

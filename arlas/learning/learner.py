@@ -32,7 +32,15 @@ from arlas.learning.batch import (
 from arlas.learning.logprobs import action_logprobs, can_share, check_model
 from arlas.learning.loss import Sums, add_sums, grpo_loss, summarize
 from arlas.policies import models
-from arlas.types import AdapterError, CheckpointError, ConfigurationError, Group, Seat, Segment
+from arlas.types import (
+    AdapterError,
+    CheckpointError,
+    ConfigurationError,
+    Group,
+    Seat,
+    Segment,
+    TrainingError,
+)
 
 _STATE = "learner.json"
 _UNREADABLE = (
@@ -228,7 +236,7 @@ class Learner:
     ) -> tuple[Sums, float]:
         """One optimizer step on this process's micro-batches; returns summed metrics and gradient norm.
 
-        Raises FloatingPointError, with the adapter unchanged, if the gradient is not finite.
+        Raises `TrainingError`, with the adapter unchanged, if the gradient is not finite.
         """
         optimizer, parameters = self.optimizers[seat], list(self.parameters(seat).values())
         optimizer.zero_grad(set_to_none=True)
@@ -243,7 +251,7 @@ class Learner:
         norm = float(torch.nn.utils.clip_grad_norm_(parameters, self.algo.max_grad_norm))
         if not math.isfinite(norm):
             optimizer.zero_grad(set_to_none=True)
-            raise FloatingPointError(
+            raise TrainingError(
                 f"the gradient of {seat.value} is not finite at step {self.steps[seat]}: "
                 "lower algo.lr, or look at the logged ratios"
             )

@@ -46,14 +46,6 @@ class Policy(Protocol):
         ...
 
 
-class PolicyConfig(Protocol):
-    """The typed config of a policy; ``conf/policy/*.yaml`` chooses its class by ``_target_``."""
-
-    def build(self, lora: Any) -> Policy:
-        """Starts the engine for adapters of the shape of ``lora`` (`arlas.config.LoraConfig`)."""
-        ...
-
-
 class Router:
     """Sends each request to the engine that its policy's version names, else to the main one.
 

@@ -16,7 +16,7 @@ from arlas.config import LoraConfig
 from arlas.policies.adapters import AdaptedModel
 from arlas.policies.attention import GROUPED
 from arlas.policies.decode import Engine, Row
-from arlas.policies.models import check_adapter, load_model, load_tokenizer
+from arlas.policies.models import check_adapter, load_model, load_tokenizer, stop_ids
 from arlas.policies.sampling import uniforms
 from arlas.types import (
     AdapterError,
@@ -50,7 +50,10 @@ class HFConfig:
     """How attention is computed: arlas_grouped, or transformers' sdpa or eager."""
 
     def build(self, lora: LoraConfig) -> HFPolicy:
-        """Loads the model. Adapters of any shape can be served, so ``lora`` does not matter here."""
+        """Loads the model. Adapters of any shape can be served, so ``lora`` does not matter here.
+
+        Raises `ConfigurationError`, before anything is loaded, on values that cannot work here.
+        """
         for name in ("max_batch", "max_batch_tokens"):
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"policy.{name} must be at least 1")
@@ -60,7 +63,28 @@ class HFConfig:
             raise ConfigurationError(
                 f"policy.attention must be {GROUPED}, sdpa or eager, got {self.attention}"
             )
+        dtype = getattr(torch, self.dtype, None)
+        if self.dtype != "auto" and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+            raise ConfigurationError(
+                f"policy.dtype must be auto, float32, bfloat16 or float16, got {self.dtype}"
+            )
+        if self.device != "auto":
+            _check_device(self.device)
         return HFPolicy(self)
+
+
+def _check_device(name: str) -> None:
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        device = None
+    if device is None or device.type not in ("cpu", "cuda"):
+        raise ConfigurationError(f"policy.device must be auto, cpu, cuda or cuda:N, got {name}")
+    there = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if device.type == "cuda" and (device.index or 0) >= there:
+        raise ConfigurationError(
+            f"policy.device={name}: {there} GPUs are there; set policy.device=auto"
+        )
 
 
 class HFPolicy:
@@ -89,7 +113,7 @@ class HFPolicy:
             forward=self._adapted.forward,
             device=base.device,
             dtype=base.dtype,
-            stop_ids=_stop_ids(base, self.tokenizer),
+            stop_ids=stop_ids(config.model, self.tokenizer),
             layer_windows=_layer_windows(text),
             window=getattr(text, "sliding_window", None),
             share_prefix=config.share_prefix,
@@ -138,7 +162,7 @@ class HFPolicy:
             return
         with self._between_steps():
             inner = self._inner.pop(name)
-            for row in [*self.engine.rows, *self._waiting]:
+            for row in [*self.engine.rows, *self._sent, *self._waiting]:
                 if row.adapter == inner:
                     row.error = f"the adapter {name!r} was unloaded meanwhile"
             self.engine.store.drop(inner)
@@ -240,12 +264,12 @@ class HFPolicy:
 
     def _turn(self, joining: Sequence[Row]) -> list[Row]:
         """In the engine's thread: lets rows join, then decodes until something happens."""
-        joined = False
+        mine = [*self.engine.rows, *joining]
         try:
             with self._lock, torch.inference_mode():
-                done = self.engine.leave(lambda row: row.error is not None or row.tag.done())
-                done += self.engine.admit(joining, self.config.max_batch_tokens)
-                joined = True
+                done = self.engine.leave(_is_over) + [row for row in joining if _is_over(row)]
+                fresh = [row for row in joining if not _is_over(row)]
+                done += self.engine.admit(fresh, self.config.max_batch_tokens)
             while not done and not self._interrupt.is_set():
                 with self._lock, torch.inference_mode():
                     if not self.engine.rows:
@@ -255,10 +279,10 @@ class HFPolicy:
         except (
             Exception
         ) as error:  # out of memory, a broken model: these requests fail, the engine lives on
-            failed = [*self.engine.reset(), *(() if joined else joining)]
-            for row in failed:
+            self.engine.reset()
+            for row in mine:
                 row.error = row.error or f"{type(error).__name__}: {error}"
-            return failed
+            return mine
 
     def _forget(self, loop: asyncio.AbstractEventLoop) -> None:
         with self._lock, torch.inference_mode():
@@ -283,16 +307,9 @@ class HFPolicy:
         return self._lock
 
 
-def _stop_ids(model: Any, tokenizer: Any) -> frozenset[int]:
-    """All end tokens: the tokenizer's, the config's, and those of the generation config (and only those)."""
-    found: set[int] = set()
-    for ids in (
-        tokenizer.eos_token_id,
-        model.config.get_text_config().eos_token_id,
-        model.generation_config.eos_token_id,
-    ):
-        found |= set(ids if isinstance(ids, (list, tuple)) else [] if ids is None else [ids])
-    return frozenset(found)
+def _is_over(row: Row) -> bool:
+    """Whether a row failed, or nobody waits for it any more."""
+    return row.error is not None or row.tag.done()
 
 
 def _layer_windows(config: Any) -> dict[str, int | None] | None:

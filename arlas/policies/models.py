@@ -7,6 +7,7 @@ optional seed as in ``tiny-llama:7``), and any existing folder. Everything else 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
 import json
@@ -72,6 +73,16 @@ def load_model(
         attn_implementation=attention,
     )
     return model.to(device).eval()
+
+
+def stop_ids(name: str, tokenizer: Any) -> frozenset[int]:
+    """All end tokens: the tokenizer's, and those of the model's config and generation config."""
+    config = _loaded(name, transformers.AutoConfig.from_pretrained).get_text_config()
+    named = [tokenizer.eos_token_id, config.eos_token_id]
+    with contextlib.suppress(ConfigurationError):  # not every model has a generation config
+        named.append(_loaded(name, transformers.GenerationConfig.from_pretrained).eos_token_id)
+    flat = [id for ids in named for id in (ids if isinstance(ids, (list, tuple)) else [ids])]
+    return frozenset(id for id in flat if id is not None)
 
 
 def check_adapter(path: str | Path, model_name: str) -> None:

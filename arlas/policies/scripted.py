@@ -41,7 +41,7 @@ _FIRST_ID = re.compile(r'(?<=\(")\d+(?=")')
 class ScriptedConfig:
     """A teacher of both seats; chosen by ``_target_: arlas.policies.scripted.ScriptedConfig``."""
 
-    agent: str = "envs.web.experts.expert"
+    agent: str
     """Dotted path of an `Expert`."""
     attacker: Any = "all"
     """Families of `arlas.policies.attacks.FAMILIES`, one drawn for each text; or ``all``."""

@@ -7,7 +7,6 @@ every step of the engine, which a thread of its own drives (`arlas.policies.vllm
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import importlib.util
 import itertools
 import json
@@ -16,10 +15,9 @@ import tempfile
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
-import transformers
 from safetensors import safe_open
 from safetensors.torch import save_file
 
@@ -49,6 +47,8 @@ _COLDEST = 0.01
 class VLLMConfig:
     """The engine ``policy=vllm``. None means: what suits the device, see `engine_options`."""
 
+    single_process: ClassVar[bool] = True
+    """vLLM would take the trainer's process group for its own."""
     model: str = models.SMOLLM2
     dtype: str | None = None
     max_loras: int = 8
@@ -120,7 +120,7 @@ class VLLMPolicy:
                 f"lora.targets: {config.model} has no linear layer named {', '.join(missing)}; "
                 f"it has {', '.join(sorted(found))}"
             )
-        self._stops = _stop_ids(where, self.tokenizer)
+        self._stops = sorted(models.stop_ids(where, self.tokenizer))
         self._ids = itertools.count(1)
         self._requests = itertools.count()
         self._max_adapters = config.max_cpu_loras
@@ -312,16 +312,6 @@ def _room(rank: int) -> int:
         if rank <= room:
             return room
     raise ConfigurationError(f"lora.rank={rank}: vLLM serves adapters up to rank {_RANKS[-1]}")
-
-
-def _stop_ids(where: str, tokenizer: Any) -> list[int]:
-    """The end tokens that the tokenizer, the model's config and its generation config name."""
-    config = transformers.AutoConfig.from_pretrained(where).get_text_config()
-    named = [tokenizer.eos_token_id, config.eos_token_id]
-    with contextlib.suppress(OSError):  # not every model has a generation config
-        named.append(transformers.GenerationConfig.from_pretrained(where).eos_token_id)
-    flat = [id for ids in named for id in (ids if isinstance(ids, list) else [ids])]
-    return sorted({id for id in flat if id is not None})
 
 
 def _check_served(path: Path, rank: int, targets: list[str]) -> None:

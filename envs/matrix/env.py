@@ -5,7 +5,7 @@ from __future__ import annotations
 import string
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 
@@ -79,6 +79,9 @@ class MatrixConfig:
     words: int | None = None
     values: list[float] = field(default_factory=list)
     capacity: int = 256
+
+    placements: ClassVar[tuple[str, ...]] = ("dom",)
+    """Where an attack can be put in this world: ``game.injection.placement`` must be one of them."""
 
     def __post_init__(self) -> None:
         find_game(self._task, self.values)

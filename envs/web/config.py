@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,12 +12,16 @@ import gymnasium
 
 from envs.base import TaskSplit, split_tasks
 from envs.web.tasks import check_names, task_names
+from envs.web.tools import choose_tools
 from envs.workers import Limits, ProcessWorlds
 
 
 @dataclass
 class WebConfig:
-    """MiniWoB++ in Chromium, in worker processes. See ``conf/env/web.yaml`` for the fields."""
+    """MiniWoB++ in Chromium, in worker processes. See ``conf/env/web.yaml`` for the fields.
+
+    Raises ValueError when built with a value that cannot work.
+    """
 
     pool: Any = "all"
     """Task names to draw the split from, or ``all``."""
@@ -40,6 +45,23 @@ class WebConfig:
     settle_ms: int = 600
     reuse_page: bool = True
 
+    def __post_init__(self) -> None:
+        for name, allowed in (("id_position", ("after", "before")), ("plant_at", ("start", "end"))):
+            if (value := getattr(self, name)) not in allowed:
+                raise ValueError(f"env.{name} must be one of {', '.join(allowed)}, got {value!r}")
+        for name in ("workers", "slots"):
+            if (value := getattr(self, name)) < 1:
+                raise ValueError(f"env.{name} must be at least 1, got {value}")
+        for name in ("call_timeout_s", "start_timeout_s"):
+            if not 0.0 < (value := getattr(self, name)) < math.inf:
+                raise ValueError(f"env.{name} must be a positive number of seconds, got {value}")
+        if self.settle_ms < 0:
+            raise ValueError(f"env.settle_ms must not be negative, got {self.settle_ms}")
+        try:
+            choose_tools(self.tools)
+        except ValueError as error:
+            raise ValueError(f"env.tools: {error}") from None
+
     def tasks(self) -> TaskSplit:
         """The split of tasks. Raises `envs.base.UnknownTaskError`, and ValueError on an overlap."""
         everything = self.pool == "all"
@@ -59,19 +81,12 @@ class WebConfig:
         """Starts the pool; its workers start when first needed. Raises `envs.base.WorldError`."""
         from envs.web.browser import find_chromium, find_pages
         from envs.web.env import WebOptions
-        from envs.web.tools import choose_tools
 
         find_pages()
-        for value, allowed, name in (
-            (self.id_position, ("after", "before"), "id_position"),
-            (self.plant_at, ("start", "end"), "plant_at"),
-        ):
-            if value not in allowed:
-                raise ValueError(f"env.{name} must be one of {', '.join(allowed)}, got {value!r}")
         options = WebOptions(
             chromium=find_chromium(self.chromium),
             id_position=self.id_position,
-            tools=tuple(tool.name for tool in choose_tools(list(self.tools))),
+            tools=tuple(self.tools),
             plant_at=self.plant_at,
             plant_html=self.plant_html,
             settle_ms=self.settle_ms,

@@ -155,10 +155,6 @@ class Page:
                 return self.lines[i + 1 :]
         return ()
 
-    def until_text(self, lines: Sequence[Element]) -> tuple[Element, ...]:
-        """The elements in front of the next plain line."""
-        return tuple(takewhile(lambda e: e.id, lines))
-
     def done(self, call: str) -> int:
         """How often this call has been made without an error."""
         return self.past.count(call)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
-
-from playwright.sync_api import Page
+from typing import TYPE_CHECKING, Any
 
 from envs.base import Param, Tool, ToolCall
+
+if TYPE_CHECKING:  # a config names tools where no browser is installed
+    from playwright.sync_api import Page
 
 TIMEOUT_MS = 1_500
 MAX_VALUE = 2_000  # characters

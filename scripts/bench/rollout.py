@@ -138,7 +138,7 @@ def main() -> None:
     result = {
         "bench": "rollout",
         "ratio": round(statistics.median(d / b for d, b in zip(driven, bare, strict=True)), 3),
-        "of": "generated tokens/s through the driver ÷ the same requests straight through the engine",
+        "divided": "generated tokens/s through the driver ÷ the same requests straight through the engine",
         "engine": args.engine,
         "model": args.model,
         "games": args.games,

@@ -241,7 +241,7 @@ def main() -> None:
     result = {
         "bench": "web",
         "ratio": round(per_core["pool"] / per_core["bare"], 3),
-        "ratio_is": "game steps per core-second through the pool ÷ bare Playwright, same clicks and pages",
+        "divided": "game steps per core-second through the pool ÷ bare Playwright, same clicks and pages",
         "ratio_wall": round(per_second["pool"] / per_second["bare"], 3),
         "pool_over_browsergym": round(per_core["pool"] / per_core["gym"], 3),
         "pool_over_browsergym_wall": round(per_second["pool"] / per_second["gym"], 3),

@@ -70,7 +70,7 @@ def request(
 
 @cache
 def policy_of(mistakes: float = 0.0) -> ScriptedPolicy:
-    return ScriptedConfig(mistakes=mistakes).build(load_tokenizer("tiny-llama"))
+    return ScriptedConfig(EXPERT, mistakes=mistakes).build(load_tokenizer("tiny-llama"))
 
 
 def reply(asked: Request, mistakes: float = 0.0) -> str:
@@ -81,7 +81,7 @@ def reply(asked: Request, mistakes: float = 0.0) -> str:
 @pytest.mark.parametrize("name", TOKENIZERS)
 def test_replies_survive_the_tokens(name: str) -> None:
     """What is decoded from the tokens parses to the action that was written, under every chat template."""
-    policy = ScriptedConfig().build(load_tokenizer(name))
+    policy = ScriptedConfig(EXPERT).build(load_tokenizer(name))
     chat = Chat(policy.tokenizer)
     texts = {"fill": 'Enter "naïve ✓ “x” <b>" into the text field and press Submit.'}
     for seed in range(10):
@@ -115,7 +115,7 @@ def test_a_page_cannot_write_the_reply() -> None:
 
 def test_a_reply_never_exceeds_the_limit() -> None:
     """A policy keeps to `max_tokens` and says so, as engines do."""
-    policy = ScriptedConfig().build(load_tokenizer("tiny-llama"))
+    policy = ScriptedConfig(EXPERT).build(load_tokenizer("tiny-llama"))
     done = asyncio.run(policy.complete(request(Seat.AGENT, limit=7)))
     assert len(done.token_ids) == 7
     assert done.stop_reason is StopReason.LENGTH
@@ -123,7 +123,7 @@ def test_a_reply_never_exceeds_the_limit() -> None:
 
 def test_what_it_cannot_do_is_said() -> None:
     """Adapters, prompts of another format and unknown tasks are no crash and no guess."""
-    policy = ScriptedConfig().build(load_tokenizer("tiny-llama"))
+    policy = ScriptedConfig(EXPERT).build(load_tokenizer("tiny-llama"))
     with pytest.raises(AdapterError):
         policy.load_adapter("rl-1", Path("x"))
     ask = request(Seat.AGENT)
@@ -154,7 +154,7 @@ def test_what_it_cannot_do_is_said() -> None:
 def test_bad_configs_are_refused_by_name(options: dict[str, Any], word: str) -> None:
     """A config that cannot work dies at start with the key in the message."""
     with pytest.raises(ConfigurationError, match=word):
-        ScriptedConfig(**options).build(load_tokenizer("tiny-llama"))
+        ScriptedConfig(**{"agent": EXPERT, **options}).build(load_tokenizer("tiny-llama"))
 
 
 def test_the_shipped_config_is_the_default_teacher() -> None:
@@ -162,7 +162,7 @@ def test_the_shipped_config_is_the_default_teacher() -> None:
     raw = yaml.safe_load(
         (Path(__file__).parents[2] / "conf/teacher/scripted.yaml").read_text("utf-8")
     )
-    assert part(raw, "teacher") == ScriptedConfig()
+    assert part(raw, "teacher") == ScriptedConfig(EXPERT)
     assert raw.keys() - {"_target_"} == {f.name for f in dataclasses.fields(ScriptedConfig)}
 
 
@@ -265,7 +265,7 @@ def games(placement: Placement, attacked: bool = True, **options: Any) -> list[E
     async def play() -> list[Episode]:
         worlds = WebConfig(workers=2, slots=2).open()
         try:
-            policy = ScriptedConfig(**options).build(load_tokenizer("tiny-llama"))
+            policy = ScriptedConfig(**{"agent": EXPERT, **options}).build(load_tokenizer("tiny-llama"))
             game = GameConfig(attack=attacked, injection=InjectionConfig(placement=placement))
             sampling = Sampling(max_tokens=1000)
             driver = Driver(policy, Chat(policy.tokenizer), worlds, game, RewardConfig(), sampling)

@@ -128,7 +128,7 @@ def _played(tasks: tuple[str, ...], seeds: tuple[int, ...]) -> list[Episode]:
     async def play() -> list[Episode]:
         worlds = WebConfig(workers=2, slots=2).open()
         try:
-            policy = ScriptedConfig().build(load_tokenizer("tiny-llama"))
+            policy = ScriptedConfig(EXPERT).build(load_tokenizer("tiny-llama"))
             game = GameConfig(attack=False)
             sampling = Sampling(max_tokens=1000)
             driver = Driver(policy, Chat(policy.tokenizer), worlds, game, RewardConfig(), sampling)
