@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import yaml
 from analysis.crossplay import AVERAGE, cell_text, matrix, plot_crossplay, read_crossplay, stages
 from analysis.curves import plot_curves, read_metrics
 from analysis.episodes import SavedEpisodes
-from analysis.tally import Tallies, Tally, planted, tally
+from analysis.tally import KINDS, Tallies, Tally, planted, tally
 from arlas.statistics import NO_ATTACK, CrossplayRow, difference, wilson
 from arlas.text import markdown
 from arlas.types import Episode, Outcome, Seat
@@ -232,12 +233,14 @@ def _number(value: Any) -> str:
 
 def _faults(counts: Tallies, damaged: int) -> str:
     rows = []
-    for name, t in (("training", counts.total(True)), ("evaluation", counts.total(False))):
+    messages: Counter[str] = Counter()
+    for name in KINDS:
+        t = counts.total(name)
+        messages.update(t.messages)
         if t.episodes:
             rows += [[name, *entry] for entry in _fault_rows(t)]
     rows.append(["all", "damaged lines in episode files", str(damaged)])
-    messages = (counts.total(True).messages + counts.total(False).messages).most_common(3)
-    found = "".join(f"\n- {n} ×: {markdown(text, 300)}" for text, n in messages)
+    found = "".join(f"\n- {n} ×: {markdown(text, 300)}" for text, n in messages.most_common(3))
     text = f"\n\nMost frequent faults:\n{found}" if found else ""
     return "## Errors and lost episodes\n\n" + table(["part", "what", "count"], rows) + text
 
@@ -288,7 +291,8 @@ def _sample(episode: Episode) -> str:
 
 def _times(counts: Tallies, metrics: Sequence[Mapping[str, Any]]) -> str:
     lines = []
-    for name, t in (("training", counts.total(True)), ("evaluation", counts.total(False))):
+    for name in KINDS:
+        t = counts.total(name)
         if t.seconds:
             middle, slow = np.quantile(list(t.seconds), [0.5, 0.9])
             lines.append(

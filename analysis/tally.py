@@ -10,6 +10,8 @@ from pathlib import Path
 from arlas.types import Episode, Outcome, Seat
 
 _KEPT_SECONDS = 100_000
+KINDS = ("training", "evaluation", "demonstrations")
+"""What parts of a run are for; only evaluation says how good a policy is."""
 
 
 @dataclass
@@ -58,19 +60,19 @@ class Tally:
 
 @dataclass
 class Tallies:
-    """Counts by part of a run, ``iteration 3`` or the name of an evaluation's folder, and the latest
-    attacks of every outcome that the agent saw."""
+    """Counts by part of a run, ``iteration 3`` or the name of the folder, and the latest attacks of every
+    outcome that the agent saw."""
 
     parts: dict[str, Tally] = field(default_factory=dict)
     samples: dict[Outcome, deque[Episode]] = field(
         default_factory=lambda: {outcome: deque(maxlen=3) for outcome in Outcome}
     )
 
-    def total(self, training: bool) -> Tally:
-        """Everything of the training iterations, or everything else, in one."""
+    def total(self, kind: str) -> Tally:
+        """All parts of one of the `KINDS` in one."""
         found = Tally()
         for name, part in self.parts.items():
-            if name.startswith("iteration ") != training:
+            if _kind(name) != kind:
                 continue
             for key in ("episodes", "faults", "attacked", "exposed", "leaks", "successes"):
                 setattr(found, key, getattr(found, key) + getattr(part, key))
@@ -106,6 +108,13 @@ def tally(folder: Path, saved: Iterable[tuple[Path, Episode]]) -> Tallies:
 def planted(episode: Episode) -> list[str]:
     """The texts that the attacker planted, in order."""
     return [t.action for t in episode.turns if t.seat is Seat.ATTACKER and t.action is not None]
+
+
+def _kind(part: str) -> str:
+    """Teachers' games, and those that measure how often they win, are demonstrations."""
+    if part.startswith("iteration "):
+        return "training"
+    return "demonstrations" if part == "demos" or part.startswith("rates-") else "evaluation"
 
 
 def _part(path: Path) -> str:

@@ -22,13 +22,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from arlas.config import AlgoConfig, InitConfig, LoraConfig
-from arlas.learning.batch import (
-    Sample,
-    TrainBatch,
-    build_samples,
-    micro_batches,
-    optimizer_batches,
-)
+from arlas.learning.batch import Sample, TrainBatch, build_samples, micro_batches, optimizer_batches
 from arlas.learning.logprobs import action_logprobs, can_share, check_model
 from arlas.learning.loss import Sums, add_sums, grpo_loss, summarize
 from arlas.policies import models

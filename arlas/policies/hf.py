@@ -64,7 +64,9 @@ class HFConfig:
                 f"policy.attention must be {GROUPED}, sdpa or eager, got {self.attention}"
             )
         dtype = getattr(torch, self.dtype, None)
-        if self.dtype != "auto" and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        if self.dtype != "auto" and not (
+            isinstance(dtype, torch.dtype) and dtype.is_floating_point
+        ):
             raise ConfigurationError(
                 f"policy.dtype must be auto, float32, bfloat16 or float16, got {self.dtype}"
             )

@@ -9,7 +9,6 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import takewhile
 
 _QUOTED = r'"(?:[^"\\]|\\.)*"'
 _OPTIONS = rf"options=(?:{_QUOTED}(?:, (?:{_QUOTED}|…))*)?"

@@ -69,6 +69,9 @@ def run(tmp_path):
     )
     save("iterations/.0003.tmp/episodes.jsonl", [episode(0, Outcome.LEAK)])
     save("crossplay/base/episodes-0.jsonl", [episode(0, Outcome.SUCCESS, learner=None)])
+    taught = [episode(i, Outcome.SUCCESS, learner=None) for i in range(2)]
+    save("demos/episodes-0000.jsonl", taught)
+    save("rates-base/episodes.jsonl", [*taught, episode(2, Outcome.FAILURE, learner=None)])
     (folder / "config.yaml").write_text(
         yaml.safe_dump(
             {
@@ -110,13 +113,17 @@ def test_counts_of_saved_episodes(run):
     saved = SavedEpisodes(run)
     counts = tally(run, saved)
     assert saved.damaged == 1
-    assert sorted(counts.parts) == ["crossplay", "iteration 1", "iteration 2"]
-    t = counts.total(training=True)
+    assert sorted(counts.parts) == [
+        "crossplay", "demos", "iteration 1", "iteration 2", "rates-base",
+    ]  # fmt: skip
+    t = counts.total("training")
     assert (t.episodes, t.faults, t.attacked, t.exposed, t.leaks, t.successes) == (7, 1, 6, 5, 3, 1)
     assert (t.flat, t.groups) == (2, 3)
     assert (t.malformed[Seat.AGENT], t.replies[Seat.AGENT]) == (6, 12)
     assert (t.malformed[Seat.ATTACKER], t.replies[Seat.ATTACKER]) == (0, 6)
-    assert counts.total(training=False).episodes == 1
+    assert counts.total("evaluation").episodes == 1
+    taught = counts.total("demonstrations")
+    assert (taught.episodes, taught.successes, taught.leaks) == (5, 4, 0)
 
 
 def test_the_report_says_what_was_counted(run):
@@ -130,6 +137,10 @@ def test_the_report_says_what_was_counted(run):
         "malformed replies, agent | 50.0 % (6 of 12;",
         "unexposed: the agent never saw the attack | 16.7 % (1 of 6;",
         "flat groups, nothing to learn | 66.7 % (2 of 3;",
+        "| demonstrations | infrastructure faults, no reward | 0.0 % (0 of 5;",
+        "| evaluation | infrastructure faults, no reward | 0.0 % (0 of 1;",
+        "- demonstrations: 5 episodes,",
+        "- evaluation: 1 episodes,",
         "damaged lines in episode files | 1",
         "envs.matrix.MatrixConfig".replace(".", "&#46;"),
         "2 iterations are done",
@@ -178,8 +189,8 @@ def test_stages_are_compared_over_the_cells_that_both_have(run):
     assert line.endswith("**no effect shown**.")
 
 
-def test_hostile_text_is_quoted_and_escaped(run):
-    """Invariant 14: what models wrote makes no element, link, image or control sequence in the report."""
+def test_invariant_14_hostile_text_is_quoted_and_escaped(run):
+    """What models wrote makes no element, link, image or control sequence in the report."""
     text = write_report(run).read_text()
     assert not any(ord(c) < 32 and c != "\n" for c in text)
     assert "\u202e" not in text

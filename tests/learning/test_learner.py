@@ -30,7 +30,7 @@ from safetensors.torch import load_file
 from arlas.config import AlgoConfig, InitConfig, LoraConfig
 from arlas.learning.learner import Learner
 from arlas.policies import models
-from arlas.types import AdapterError, ConfigurationError, Seat
+from arlas.types import AdapterError, ArlasError, ConfigurationError, Seat, TrainingError
 
 HERE = Path(__file__).parent
 
@@ -196,7 +196,7 @@ def test_a_trained_output_head_is_refused() -> None:
 
 
 def test_a_gradient_that_is_no_number_changes_nothing() -> None:
-    """The update raises, and the adapter is as it was."""
+    """The update raises an error that entry points know, and the adapter is as it was."""
     learner = make_learner()
     stir(learner)
     before = {n: p.clone() for n, p in learner.parameters(Seat.AGENT).items()}
@@ -205,6 +205,7 @@ def test_a_gradient_that_is_no_number_changes_nothing() -> None:
     made = group([episode(0, [bad], 0.0), episode(1, [bad], 1.0)])
     with pytest.raises(TrainingError, match="not finite"):
         learner.update(Seat.AGENT, [made], seed=0)
+    assert issubclass(TrainingError, ArlasError)
     assert all(torch.equal(before[n], p) for n, p in learner.parameters(Seat.AGENT).items())
 
 

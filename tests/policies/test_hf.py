@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -383,6 +384,70 @@ def test_a_failing_forward_pass_fails_its_batch_only(llama: HFPolicy) -> None:
     assert together(llama, requests) == before
 
 
+def test_a_failing_prefill_also_fails_the_rows_that_left(
+    llama: HFPolicy, random_adapter: RandomAdapter
+) -> None:
+    """Rows taken out just before others could not be let in get an answer too; nobody waits for ever."""
+    llama.load_adapter("a", random_adapter("tiny-llama", 1))
+    admit, calls = llama.engine.admit, 0
+
+    def fails_later(new: Any, budget: int) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls > 1:
+            raise torch.OutOfMemoryError("no memory left")
+        return admit(new, budget)
+
+    llama.engine.admit = fails_later  # type: ignore[method-assign]
+
+    async def run() -> list[Any]:
+        long = Sampling(1.0, max_tokens=20_000)
+        first = asyncio.create_task(llama.complete(ask([1], long, adapter="a")))
+        await decoding(llama)
+        second = asyncio.create_task(llama.complete(ask([2])))
+        llama.unload_adapter("a")
+        return list(
+            await asyncio.wait_for(asyncio.gather(first, second, return_exceptions=True), 20)
+        )
+
+    gone, refused = asyncio.run(run())
+    assert isinstance(gone, PolicyError)
+    assert "unloaded" in str(gone)
+    assert isinstance(refused, PolicyError)
+    assert "no memory left" in str(refused)
+    llama.engine.admit = admit  # type: ignore[method-assign]
+    assert together(llama, [ask([1, 2])])[0].token_ids
+
+
+def test_unloading_before_a_row_is_let_in_fails_that_row_alone(
+    llama: HFPolicy, random_adapter: RandomAdapter
+) -> None:
+    """A row on its way into the engine gets its PolicyError; the others of its batch their replies."""
+    llama.load_adapter("a", random_adapter("tiny-llama", 1))
+    turn, at_door, go_on = llama._turn, threading.Event(), threading.Event()
+
+    def slow(joining: Any) -> Any:
+        at_door.set()
+        assert go_on.wait(20)
+        return turn(joining)
+
+    llama._turn = slow  # type: ignore[method-assign]
+
+    async def run() -> list[Any]:
+        requests = [ask([1, 2]), ask([1, 2], adapter="a"), ask([3])]
+        tasks = [asyncio.create_task(llama.complete(r)) for r in requests]
+        while not at_door.is_set():
+            await asyncio.sleep(0.001)
+        llama.unload_adapter("a")
+        go_on.set()
+        return list(await asyncio.gather(*tasks, return_exceptions=True))
+
+    one, gone, other = asyncio.run(run())
+    assert isinstance(gone, PolicyError)
+    assert "unloaded" in str(gone)
+    assert len(one.token_ids) == len(other.token_ids) == 12
+
+
 def test_cancelled_requests_and_dead_loops_leave_nothing_behind(llama: HFPolicy) -> None:
     """A cancelled request frees its row; an event loop that ends in the middle does not spoil the next."""
     endless = Sampling(1.0, max_tokens=20_000)
@@ -486,9 +551,26 @@ def test_close_is_final_and_safe_to_repeat(llama: HFPolicy) -> None:
 
 def test_contradicting_configs_are_refused() -> None:
     """Before a model is loaded, with the option in the message."""
-    for options in ({"max_batch": 0}, {"prefix_cache_tokens": -1}, {"attention": "flash"}):
+    for options in (
+        {"max_batch": 0},
+        {"prefix_cache_tokens": -1},
+        {"attention": "flash"},
+        {"dtype": "foo"},
+        {"dtype": "int64"},
+        {"dtype": "nn"},
+        {"device": "foo"},
+        {"device": "meta"},
+        {"device": "cuda:99"},
+    ):
         with pytest.raises(ConfigurationError, match=f"policy.{next(iter(options))}"):
             HFConfig(model="no-such-model", **options).build(LoraConfig())  # type: ignore[arg-type]
+
+
+def test_a_missing_gpu_is_said_before_the_model_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """policy.device=cuda on a machine without one dies at once, with the remedy."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ConfigurationError, match=r"policy\.device=cuda.*policy\.device=auto"):
+        HFConfig(model="no-such-model", device="cuda").build(LoraConfig())
 
 
 # --- prefixes ----------------------------------------------------------------------------------------

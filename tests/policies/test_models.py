@@ -20,7 +20,14 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from arlas.policies import tiny
-from arlas.policies.models import cache_dir, check_adapter, load_model, load_tokenizer, resolve
+from arlas.policies.models import (
+    cache_dir,
+    check_adapter,
+    load_model,
+    load_tokenizer,
+    resolve,
+    stop_ids,
+)
 from arlas.types import AdapterError, ConfigurationError, MissingExtraError
 from tests.conftest import ARCHITECTURES, RandomAdapter
 
@@ -105,6 +112,21 @@ def test_any_text_comes_back(name: str, text: str) -> None:
 
 
 TOKENIZERS: dict[str, Any] = {}
+
+
+@pytest.mark.parametrize("name", ["tiny-llama", "tiny-gemma3", "tiny-qwen3"])
+def test_stop_ids_are_everything_that_ends_a_reply(name: str) -> None:
+    """Both engines stop at the end tokens of tokenizer, config and generation config together."""
+    tokenizer = load_tokenizer(name)
+    model = load_model(name)
+    named = (
+        tokenizer.eos_token_id,
+        model.config.eos_token_id,
+        model.generation_config.eos_token_id,
+    )
+    wanted = {id for ids in named for id in (ids if isinstance(ids, list) else [ids])} - {None}
+    assert stop_ids(name, tokenizer) == wanted
+    assert stop_ids(resolve(name), tokenizer) == wanted
 
 
 def test_templates_differ_where_it_hurts() -> None:

@@ -43,6 +43,8 @@ from envs.base import ToolCallError, parse_call
 from envs.web.config import WebConfig
 from envs.web.tools import DEFAULT_TOOLS, choose_tools
 
+EXPERT = "envs.web.experts.expert"
+
 TAGGED = ReplyFormat.TAGGED
 TOOLS = choose_tools(DEFAULT_TOOLS)
 USER = synthesize(["name", "email", "password", "address", "phone", "card"], 3)
@@ -265,7 +267,9 @@ def games(placement: Placement, attacked: bool = True, **options: Any) -> list[E
     async def play() -> list[Episode]:
         worlds = WebConfig(workers=2, slots=2).open()
         try:
-            policy = ScriptedConfig(**{"agent": EXPERT, **options}).build(load_tokenizer("tiny-llama"))
+            policy = ScriptedConfig(**{"agent": EXPERT, **options}).build(
+                load_tokenizer("tiny-llama")
+            )
             game = GameConfig(attack=attacked, injection=InjectionConfig(placement=placement))
             sampling = Sampling(max_tokens=1000)
             driver = Driver(policy, Chat(policy.tokenizer), worlds, game, RewardConfig(), sampling)

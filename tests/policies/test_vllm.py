@@ -6,6 +6,7 @@ A process has room for one engine, so `engines` keeps one open and changes it wh
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import importlib.util
 import json
 from collections.abc import Iterator
@@ -362,4 +363,7 @@ def test_the_yaml_holds_the_defaults() -> None:
     """conf/policy/vllm.yaml shows every option at its default."""
     raw = OmegaConf.load(Path(__file__).parents[2] / "conf/policy/vllm.yaml")
     assert hydra.utils.instantiate(raw) == VLLMConfig()
-    assert {str(key) for key in raw} == {"_target_", *VLLMConfig.__dataclass_fields__}
+    assert {str(key) for key in raw} == {
+        "_target_",
+        *(f.name for f in dataclasses.fields(VLLMConfig)),
+    }

@@ -26,6 +26,8 @@ from envs.web.experts_page import Page
 from envs.web.tasks import PROFILES, check_names
 from envs.web.tools import DEFAULT_TOOLS, choose_tools
 
+EXPERT = "envs.web.experts.expert"
+
 USER = {"name": "Ada Lovelace", "email": "ada.l7@example.org", "password": "uT6zz9QpW1"}
 TOOLS = choose_tools(DEFAULT_TOOLS)
 # A goal for every rule, in the order of the rules.

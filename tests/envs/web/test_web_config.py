@@ -67,13 +67,31 @@ def test_a_missing_chromium_is_told_with_the_remedy(
 
 
 def test_bad_options_are_refused() -> None:
-    """Options that no page understands die in `open`, with the choices."""
-    with pytest.raises(ValueError, match=r"goto.*there are: click"):
-        WebConfig(tools=["click", "goto"]).open()
+    """What cannot work dies when the config is built, with the key, and the choices if there are any."""
+    with pytest.raises(ValueError, match=r"env\.tools.*goto.*there are: click"):
+        WebConfig(tools=["click", "goto"])
     with pytest.raises(ValueError, match="after, before"):
-        WebConfig(id_position="above").open()
+        WebConfig(id_position="above")
     with pytest.raises(ValueError, match="start, end"):
-        WebConfig(plant_at="middle").open()
+        WebConfig(plant_at="foo")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("tools", []),
+        ("workers", 0),
+        ("slots", -1),
+        ("call_timeout_s", 0.0),
+        ("call_timeout_s", float("nan")),
+        ("start_timeout_s", -2.0),
+        ("settle_ms", -1),
+    ],
+)
+def test_numbers_that_cannot_work_are_refused(key: str, value: object) -> None:
+    """Like bad options: before anything starts, with the key in the message."""
+    with pytest.raises(ValueError, match=rf"env\.{key}"):
+        WebConfig(**{key: value})  # type: ignore[arg-type]
 
 
 def test_the_yaml_builds_the_defaults() -> None:
