@@ -54,7 +54,7 @@ def entrant(seat: Seat, name: str, run_dir: Path, teachers: Sequence[str]) -> En
     bundles = Bundles(run_dir)
     stages = {(_start(run_dir, seat) if i == 0 else f"rl-{i}"): i for i in bundles.iterations()}
     if name not in stages:
-        offered = ", ".join(["base", *stages, *teachers]) or "nothing"
+        offered = ", ".join(dict.fromkeys(["base", *stages, *teachers]))
         raise ConfigurationError(f"no policy {name} in {run_dir}; it offers {offered}")
     return Entrant(PolicyRef(seat, name, f"{seat}-{name}"), bundles.folder(stages[name]) / seat)
 

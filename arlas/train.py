@@ -151,9 +151,8 @@ class Loop:
                 log.info(_line(row))
         finally:
             metrics.close()
-        return float(
-            (self.rows[-1] if self.rows else {}).get(self.config.objective) or float("nan")
-        )
+        value = self.rows[-1].get(self.config.objective) if self.rows else None
+        return float("nan") if value is None else float(value)
 
     # --- one iteration ------------------------------------------------------------------------------
 

@@ -15,10 +15,22 @@ from arlas.build import plain, typed
 from arlas.collect import collect, filtered
 from arlas.config import RunConfig
 from arlas.evaluate import crossplay
+from arlas.policies.hf import HFPolicy
 from arlas.rollout import Driver
 from arlas.statistics import CROSSPLAY_HEADER
 from arlas.train import train
-from arlas.types import ConfigurationError, Episode, Outcome, PolicyRef, Seat, Verdict
+from arlas.types import (
+    ArlasError,
+    Completion,
+    ConfigurationError,
+    Episode,
+    Outcome,
+    PolicyError,
+    PolicyRef,
+    Request,
+    Seat,
+    Verdict,
+)
 from arlas.warmstart import warm_start
 
 AGENTS = "eval.agents=[base,rl-2]"
@@ -118,9 +130,7 @@ def test_stopped_crossplay_goes_on_cell_by_cell(
 def test_unknown_policy_names_what_there_is(run: RunConfig, tmp_path: Path) -> None:
     """A typing error in a stage is found before anything is played."""
     config = replace(run, eval=replace(run.eval, agents=["rl-99"]))
-    with pytest.raises(
-        ConfigurationError, match=r"no policy rl-99 .* offers base, sft, rl-1, rl-2"
-    ):
+    with pytest.raises(ConfigurationError, match=r"no policy rl-99 .* offers base, rl-1, rl-2"):
         crossplay(config, tmp_path)
     assert not list(tmp_path.iterdir())
 
@@ -224,6 +234,46 @@ def test_warm_start_raises_the_likelihood_of_what_was_won(tmp_path: Path) -> Non
     stamp = (tmp_path / "sft" / "agent" / "sft.json").stat().st_mtime_ns
     assert warm_start(config, episodes, tmp_path / "sft") == init
     assert (tmp_path / "sft" / "agent" / "sft.json").stat().st_mtime_ns == stamp
+
+
+def test_warm_start_of_other_settings_is_refused(tmp_path: Path) -> None:
+    """Adapters that are there are reused only for the settings and demonstrations that made them."""
+    config = _collecting(tmp_path, "sft.max_steps=1", "sft.batch_size=4")
+    episodes = collect(config, tmp_path / "demos")
+    warm_start(config, episodes, tmp_path / "sft")
+    with pytest.raises(ConfigurationError, match="made with other settings"):
+        warm_start(replace(config, sft=replace(config.sft, lr=0.5)), episodes, tmp_path / "sft")
+    with pytest.raises(ConfigurationError, match="made with other settings"):
+        again = filtered(episodes, Seat.AGENT)[0][0]
+        warm_start(config, [*episodes, again], tmp_path / "sft")
+
+
+def test_failed_cells_and_chunks_are_not_saved(
+    run: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the engine dies, what was not played is missing afterwards, and the first fault is shown."""
+
+    async def broken(self: HFPolicy, request: Request) -> Completion:
+        raise PolicyError("the engine is gone")
+
+    monkeypatch.setattr(HFPolicy, "complete", broken)
+    with pytest.raises(ArlasError, match="the engine is gone"):
+        crossplay(run, tmp_path / "cross")
+    assert not list((tmp_path / "cross").glob("cells/*/cell.json"))
+    with pytest.raises(ArlasError, match="the engine is gone"):
+        collect(_collecting(tmp_path), tmp_path / "demos")
+    assert not list((tmp_path / "demos").glob("episodes*"))
+
+
+def test_first_stage_is_called_by_what_it_is(run: RunConfig, tmp_path: Path) -> None:
+    """Iteration 0 is ``sft`` only if the run started from adapters."""
+    start = Path(run.run_dir) / "iterations" / "0002"
+    config = matrix_run(tmp_path, *(f"init.{s}={start / s}" for s in Seat), "algo.lr=3e-2")
+    train(config)
+    found = evaluate.entrant(Seat.AGENT, "sft", tmp_path, ())
+    assert found.folder == tmp_path / "iterations" / "0000" / "agent"
+    with pytest.raises(ConfigurationError, match="no policy sft"):
+        evaluate.entrant(Seat.AGENT, "sft", Path(run.run_dir), ())
 
 
 def test_warm_start_without_a_won_episode_says_so(tmp_path: Path) -> None:

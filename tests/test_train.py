@@ -181,10 +181,11 @@ def test_learning_happens(tmp_path: Path) -> None:
     assert rows[-1]["agent/tsr"] > 0.6
 
 
+@pytest.mark.parametrize("lr", [0.05, 1e-4])
 def test_invariant_07_stale_engine_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lr: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An engine that goes on serving the first adapter under every new name stops the run."""
+    """An engine that serves the adapter before under a new name stops the run, however small the step was."""
     load = HFPolicy.load_adapter
     first: dict[str, Path] = {}
 
@@ -192,8 +193,28 @@ def test_invariant_07_stale_engine_is_found(
         load(self, name, first.setdefault(name.split("-")[0], path))
 
     monkeypatch.setattr(HFPolicy, "load_adapter", stale)
-    with pytest.raises(AdapterError, match="does not serve"):
-        train(matrix_run(tmp_path, "algo.iterations=10", "algo.lr=0.05", "algo.group_size=16"))
+    with pytest.raises(AdapterError, match=r"does not serve|still serves"):
+        train(matrix_run(tmp_path, "algo.iterations=10", f"algo.lr={lr}", "algo.group_size=16"))
+    assert Bundles(tmp_path).iterations()[-1] <= 3
+
+
+def test_unknown_objective_is_found_in_the_first_iteration(tmp_path: Path) -> None:
+    """A misspelt metric would make a sweep optimize NaN: the message lists what there is."""
+    with pytest.raises(ConfigurationError, match=r"agent/asrr is no metric.*agent/asr"):
+        train(matrix_run(tmp_path, "objective=agent/asrr"))
+    assert Bundles(tmp_path).iterations() == [0]
+
+
+def test_objective_of_zero_is_zero(tmp_path: Path) -> None:
+    """The best value of an error rate is 0, not NaN."""
+    assert train(matrix_run(tmp_path, "objective=agent/errors")) == 0.0
+
+
+def test_placement_that_the_world_does_not_judge_is_refused(tmp_path: Path) -> None:
+    """In the matrix world only planted words attack; other placements would be no attack at all."""
+    with pytest.raises(ConfigurationError, match=r"placement=dom, not end"):
+        train(matrix_run(tmp_path, "game.injection.placement=end"))
+    assert not Bundles(tmp_path).iterations()
 
 
 def test_invariant_06_faults_never_become_rewards(
