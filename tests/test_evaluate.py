@@ -243,8 +243,8 @@ def test_warm_start_of_other_settings_is_refused(tmp_path: Path) -> None:
     warm_start(config, episodes, tmp_path / "sft")
     with pytest.raises(ConfigurationError, match="made with other settings"):
         warm_start(replace(config, sft=replace(config.sft, lr=0.5)), episodes, tmp_path / "sft")
+    again = filtered(episodes, Seat.AGENT)[0][0]
     with pytest.raises(ConfigurationError, match="made with other settings"):
-        again = filtered(episodes, Seat.AGENT)[0][0]
         warm_start(config, [*episodes, again], tmp_path / "sft")
 
 
