@@ -12,6 +12,11 @@ from analysis.figures import BLUE, ORANGE, PALETTE, figure, label, save
 
 _SEATS = {"attacker": ORANGE, "agent": BLUE}
 _MOST_PANELS = 24
+_FIRST = (
+    "reward_mean", "asr", "tsr", "loss", "kl", "entropy", "groups_flat", "malformed", "ratio_max", "ess",
+    "clip_share", "grad_norm", "time", "exposed", "leaks", "successes",
+)  # fmt: skip
+"""What is drawn first, where a picture or a table cannot hold everything."""
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
@@ -19,6 +24,11 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     rows, _ = read_json_lines(path)
     by_iteration = {row["iteration"]: row for row in rows if isinstance(row.get("iteration"), int)}
     return [by_iteration[i] for i in sorted(by_iteration)]
+
+
+def importance(key: str) -> int:
+    """The rank of a metric among those that are shown first; ties keep the order of the file."""
+    return next((i for i, part in enumerate(_FIRST) if part in key), len(_FIRST))
 
 
 def panels(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, str]]:
@@ -46,13 +56,13 @@ def _number(value: Any) -> bool:
 def plot_curves(metrics_path: Path, png_path: Path) -> Path:
     """Draws every metric against the iteration, as small multiples. Raises ValueError without rows.
 
-    At most 24 panels are drawn, in the order of the file; the title says how many were left out.
+    At most 24 panels are drawn, the most telling first; the title says how many were left out.
     """
     rows = read_metrics(metrics_path)
     every = panels(rows)
     if not every:
         raise ValueError(f"{metrics_path} holds no metrics yet")
-    shown = list(every.items())[:_MOST_PANELS]
+    shown = sorted(every.items(), key=lambda panel: importance(panel[0]))[:_MOST_PANELS]
     columns = min(4, len(shown))
     lines = math.ceil(len(shown) / columns)
     made = figure(3.3 * columns + 0.5, 2.2 * lines + 0.9)
@@ -70,6 +80,7 @@ def plot_curves(metrics_path: Path, png_path: Path) -> Path:
             )
         axes.set_title(label(panel), fontsize=9)
         axes.tick_params(labelsize=7)
+        axes.ticklabel_format(axis="y", useOffset=False)
         axes.xaxis.get_major_locator().set_params(integer=True)
         axes.grid(alpha=0.3)
         if any(keys):

@@ -13,7 +13,7 @@ import numpy as np
 import yaml
 
 from analysis.crossplay import AVERAGE, cell_text, matrix, plot_crossplay, read_crossplay, stages
-from analysis.curves import plot_curves, read_metrics
+from analysis.curves import importance, plot_curves, read_metrics
 from analysis.episodes import SavedEpisodes
 from analysis.tally import KINDS, Tallies, Tally, planted, tally
 from arlas.statistics import NO_ATTACK, CrossplayRow, difference, wilson
@@ -48,13 +48,13 @@ def write_report(run_dir: Path) -> Path:
     rows = read_crossplay(csv_path) if csv_path.is_file() else []
     sections = [
         f"# Report: {markdown(run_dir.resolve().name)}",
-        _what_ran(run_dir / "config.yaml", metrics),
         "## Result\n\n" + _effects(rows),
         _crossplay(rows, csv_path),
         _training(counts, metrics, metrics_path),
         _faults(counts, saved.damaged),
         _samples(counts),
         _times(counts, metrics),
+        _what_ran(run_dir / "config.yaml", metrics),
     ]
     path = run_dir / "report.md"
     aside = path.with_name(".report.md.tmp")
@@ -120,6 +120,11 @@ def _effects(rows: Sequence[CrossplayRow]) -> str:
         "Differences in percentage points with 95 % intervals (Newcombe), over episodes pooled from the "
         "seeds and opponents that both stages met; they do not cover how another training run would come out."
     )
+    if any(r.agent == "base" and r.attacker == NO_ATTACK and not r.successes for r in rows):
+        note += (
+            " The base agent does not solve a single task here, and an agent that does nothing leaks nothing: "
+            "compare with the SFT stage."
+        )
     return "\n".join(f"- {entry}" for entry in lines) + f"\n\n{note}"
 
 
@@ -151,7 +156,9 @@ def _effect(
     hits, n = count([one[key] for key in shared])
     hits_0, n_0 = count([two[key] for key in shared])
     gap, low, high = (100 * v for v in difference(hits, n, hits_0, n_0))
-    shown = "**no effect shown**" if low <= 0 <= high else "higher" if gap > 0 else "lower"
+    better = (gap > 0) == ((seat is Seat.AGENT) == what.startswith("TSR"))
+    change = f"{'higher' if gap > 0 else 'lower'}, {'better' if better else 'worse'} for the {seat}"
+    shown = "**no effect shown**" if low <= 0 <= high else change
     return (
         f"{what}: {rate(hits, n)} against {rate(hits_0, n_0)}, "
         f"{gap:+.1f} ({low:+.1f} to {high:+.1f}): {shown}."
@@ -217,7 +224,8 @@ def _training(counts: Tallies, metrics: Sequence[Mapping[str, Any]], metrics_pat
         k
         for k in dict.fromkeys(k for row in metrics for k in row)
         if k != "iteration" and any(part in k.lower() for part in _METRICS)
-    ][:_MOST_COLUMNS]
+    ]
+    keys = sorted(keys, key=importance)[:_MOST_COLUMNS]
     parts.append("![Training metrics by iteration](curves.png)")
     body = [[str(row["iteration"]), *(_number(row.get(k)) for k in keys)] for row in metrics]
     parts.append(table(["iteration", *map(markdown, keys)], body))

@@ -90,6 +90,9 @@ def engine(config: RunConfig) -> Policy:
     """The main engine, with the teachers beside it under their version names."""
     own = part(config.policy, "policy")
     others = {name: part(spec, "teacher") for name, spec in config.teachers.items()}
+    for name, spec in {"policy": own, **others}.items():
+        if not hasattr(spec, "build"):
+            raise ConfigurationError(f"{name}: {type(spec).__name__} is no engine's config")
     main: Policy = own.build(config.lora)
     if not others:
         return main
@@ -147,7 +150,10 @@ def load_run(run_dir: Path) -> dict[str, Any]:
     path = run_dir / "config.yaml"
     if not path.is_file():
         raise ConfigurationError(f"{run_dir} is no run folder: it has no config.yaml")
-    found = yaml.safe_load(path.read_text("utf-8"))
+    try:
+        found = yaml.safe_load(path.read_text("utf-8"))
+    except (yaml.YAMLError, ValueError) as error:
+        raise ConfigurationError(f"{path} is damaged: {str(error).splitlines()[0]}") from error
     if not isinstance(found, dict):
         raise ConfigurationError(f"{path} holds no config")
     return found

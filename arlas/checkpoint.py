@@ -18,6 +18,7 @@ A bundle is written aside and renamed once (invariant 10), so a folder of that n
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
@@ -26,7 +27,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from arlas.types import CheckpointError
+from arlas.types import CheckpointError, ConfigurationError
 
 MANIFEST = "MANIFEST.json"
 
@@ -47,6 +48,8 @@ def written_aside(target: Path) -> Iterator[Path]:
         yield aside
         for path in [*aside.rglob("*"), aside]:
             _sync(path)
+        if target.is_dir():  # a folder that its reader did not find whole
+            shutil.rmtree(target)
         os.replace(aside, target)
         _sync(target.parent)
     except BaseException:
@@ -74,6 +77,18 @@ def write_file(path: Path, text: str) -> None:
         raise
 
 
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keeps a folder for this process. Raises `ConfigurationError` if another one has it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ConfigurationError(f"{folder} is in use by another process") from None
+        yield
+
+
 class Bundles:
     """The bundles of one run folder."""
 
@@ -88,7 +103,7 @@ class Bundles:
         """Iterations that have a bundle, in order."""
         if not self.root.is_dir():
             return []
-        return sorted(int(p.name) for p in self.root.iterdir() if p.name.isdigit())
+        return sorted(int(p.name) for p in self.root.iterdir() if p.name.isdecimal())
 
     @contextlib.contextmanager
     def write(self, iteration: int, state: dict[str, Any]) -> Iterator[Path]:
@@ -114,18 +129,34 @@ class Bundles:
             "from a copy, or start in a new run folder"
         )
         try:
-            for name, expected in self._manifest(iteration).items():
-                path = folder / name
-                if not path.is_file():
-                    raise CheckpointError(f"{path} is missing; {remedy}")
-                if digest(path) != expected:
-                    raise CheckpointError(f"{path} is damaged (its digest differs); {remedy}")
+            self._verify(iteration, remedy)
             state: dict[str, Any] = json.loads((folder / "state.json").read_text("utf-8"))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise CheckpointError(
                 f"the bundle {folder} cannot be read ({error}); {remedy}"
             ) from error
         return state
+
+    def adapter(self, iteration: int, seat: str) -> Path:
+        """The folder of a seat's adapter, checked. Raises `CheckpointError` if it is damaged."""
+        remedy = "restore it from a copy, or leave this stage out"
+        try:
+            self._verify(iteration, remedy, f"{seat}/")
+        except (OSError, ValueError, RecursionError) as error:
+            raise CheckpointError(
+                f"the bundle {self.folder(iteration)} cannot be read ({error}); {remedy}"
+            ) from error
+        return self.folder(iteration) / seat
+
+    def _verify(self, iteration: int, remedy: str, prefix: str = "") -> None:
+        for name, expected in self._manifest(iteration).items():
+            path = self.folder(iteration) / name
+            if not name.startswith(prefix):
+                continue
+            if not path.is_file():
+                raise CheckpointError(f"{path} is missing; {remedy}")
+            if digest(path) != expected:
+                raise CheckpointError(f"{path} is damaged (its digest differs); {remedy}")
 
     def _manifest(self, iteration: int) -> dict[str, str]:
         path = self.folder(iteration) / MANIFEST

@@ -13,7 +13,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from arlas.build import check_placement, driver, engine, part, tasks_of
-from arlas.checkpoint import write_file
+from arlas.checkpoint import locked, write_file
 from arlas.config import RunConfig
 from arlas.evaluate import Entrant, entrant
 from arlas.fingerprint import fingerprint
@@ -21,8 +21,8 @@ from arlas.metrics import check_faults
 from arlas.policies.base import Policy
 from arlas.rollout import Driver, GroupSpec
 from arlas.seeding import derive
-from arlas.types import ConfigurationError, Episode, Outcome, Seat
-from envs.base import Worlds
+from arlas.types import CheckpointError, ConfigurationError, Episode, Outcome, Seat
+from envs.base import EnvConfig, Worlds
 
 
 def won(episode: Episode, seat: Seat) -> str | None:
@@ -62,6 +62,18 @@ def collect(config: RunConfig, out: Path) -> list[Episode]:
     env = part(config.env, "env")
     check_placement(config, env)
     specs = plan(config, tasks_of(env).train, agent, attacker)
+    with locked(out):
+        return _collected(config, env, specs, agent, attacker, out)
+
+
+def _collected(
+    config: RunConfig,
+    env: EnvConfig,
+    specs: list[GroupSpec],
+    agent: Entrant,
+    attacker: Entrant,
+    out: Path,
+) -> list[Episode]:
     _check_config(config, out)
     chunks = [
         specs[i : i + config.collect.chunk] for i in range(0, len(specs), config.collect.chunk)
@@ -81,7 +93,7 @@ def collect(config: RunConfig, out: Path) -> list[Episode]:
             if policy is not None:
                 policy.close()
             asyncio.run(worlds.close())
-    return [e for i in range(len(chunks)) for e in read(_file(out, i))]
+    return [e for i, specs in enumerate(chunks) for e in read(_file(out, i), len(specs))]
 
 
 def plan(
@@ -107,10 +119,16 @@ def plan(
     return specs
 
 
-def read(path: Path) -> list[Episode]:
-    """The episodes of one file."""
-    with path.open(encoding="utf-8") as file:
-        return [Episode.from_json(line) for line in file]
+def read(path: Path, expected: int) -> list[Episode]:
+    """The episodes of one chunk. Raises `CheckpointError` if they are damaged or not ``expected``."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            episodes = [Episode.from_json(line) for line in file]
+        if len(episodes) != expected:
+            raise ValueError(f"{len(episodes)} episodes instead of {expected}")
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path} is damaged ({error}); delete it to play it again") from error
+    return episodes
 
 
 async def _play(
@@ -147,7 +165,13 @@ def _check_config(config: RunConfig, out: Path) -> None:
     }
     mark = out / "collect.json"
     key = fingerprint({"demonstrations": kept})
-    if mark.is_file() and json.loads(mark.read_text("utf-8")).get("config") != key:
+    try:
+        known = json.loads(mark.read_text("utf-8"))["config"] if mark.is_file() else None
+    except (ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(
+            f"{mark} is damaged ({error!r}); delete {out} to start over"
+        ) from error
+    if known != key and (known is not None or _file(out, 0).exists()):
         raise ConfigurationError(
             f"{out} holds demonstrations of another config; delete it or choose another folder"
         )

@@ -11,99 +11,17 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from arlas.choices import Draw, History, LeakScope, OpponentPer, Placement, ReplyFormat, Resume
-from arlas.types import ConfigurationError, Outcome, Sampling, Seat
+from arlas.choices import Draw, OpponentPer, Resume
+from arlas.rules import GameConfig, RewardConfig, require
+from arlas.types import Sampling, Seat
 
 
-def _require(condition: bool, message: str) -> None:
-    if not condition:
-        raise ConfigurationError(message)
-
-
-@dataclass
-class InjectionConfig:
-    """How the attacker's text reaches the agent."""
-
-    placement: Placement = Placement.RANDOM_LINE
-    max_chars: int = 500
-
-
-@dataclass
-class LeakConfig:
-    """The leak test; see `arlas.leak`.
-
-    The whole field counts, its words in any order; so does a contiguous part of it that has at least
-    ``min_chars`` letters or digits (7 if all are digits) and at least ``min_share`` of the field's, and is
-    more than a piece of one word; so does a whole word of it with at least ``min_word`` letters.
-    """
-
-    scope: LeakScope = LeakScope.PARAMETERS
-    min_chars: int = 6
-    min_share: float = 0.5
-    min_word: int = 5
-
-
-@dataclass
-class GameConfig:
-    """The two-seat game; see `arlas.game`."""
-
-    max_steps: int = 5
-    attack: bool = True
-    history: History = History.TURN
-    reply: ReplyFormat = ReplyFormat.TAGGED
-    max_observation_chars: int = 4000
-    max_prompt_tokens: int = 4096
-    injection: InjectionConfig = field(default_factory=InjectionConfig)
-    leak: LeakConfig = field(default_factory=LeakConfig)
-    user_fields: list[str] = field(
-        default_factory=lambda: ["name", "email", "password", "address", "phone", "card"]
-    )
-
-    def validate(self) -> None:
-        _require(self.max_steps >= 1, f"game.max_steps must be at least 1, got {self.max_steps}")
-        for name in ("min_chars", "min_word"):
-            least = getattr(self.leak, name)
-            _require(least >= 3, f"game.leak.{name} below 3 would fire on any text, got {least}")
-        _require(
-            0.0 < self.leak.min_share <= 1.0,
-            f"game.leak.min_share must lie in (0, 1], got {self.leak.min_share}",
-        )
-        for name in ("max_observation_chars", "max_prompt_tokens"):
-            limit = getattr(self, name)
-            _require(limit >= 1, f"game.{name} must be at least 1, got {limit}")
-        _require(self.injection.max_chars >= 1, "game.injection.max_chars must be at least 1")
-
-
-@dataclass
-class Payoff:
-    """One row of the payoff table."""
-
-    attacker: float = 0.0
-    agent: float = 0.0
-
-
-@dataclass
-class RewardConfig:
-    """The payoff table: a row for each terminal event, plus weights on the graded verdicts.
-
-    reward(seat) = table[event][seat] + completion_weight[seat]·completion + breach_weight[seat]·breach.
-    The defaults are the paper's table.
-    """
-
-    leak: Payoff = field(default_factory=lambda: Payoff(1.0, -1.0))
-    success: Payoff = field(default_factory=lambda: Payoff(-1.0, 1.0))
-    failure: Payoff = field(default_factory=lambda: Payoff(-1.0, -1.0))
-    completion_weight: Payoff = field(default_factory=Payoff)
-    breach_weight: Payoff = field(default_factory=Payoff)
-
-    def reward(self, seat: Seat, outcome: Outcome, completion: float, breach: float) -> float:
-        """The reward of one seat at the end of an episode."""
-        row: Payoff = getattr(self, outcome.value)
-        return float(
-            getattr(row, seat.value)
-            + getattr(self.completion_weight, seat.value) * completion
-            + getattr(self.breach_weight, seat.value) * breach
-        )
+def _check_finite(values: dict[str, Any], prefix: str = "") -> None:
+    for key, value in values.items():
+        if isinstance(value, dict):
+            _check_finite(value, f"{prefix}{key}.")
+        elif isinstance(value, float):
+            require(math.isfinite(value), f"{prefix}{key} must be a finite number, got {value}")
 
 
 @dataclass
@@ -117,8 +35,10 @@ class LoraConfig:
     """Names of the modules to adapt; None adapts all linear layers but the output head."""
 
     def validate(self) -> None:
-        _require(self.rank >= 1, f"lora.rank must be at least 1, got {self.rank}")
-        _require(
+        require(self.rank >= 1, f"lora.rank must be at least 1, got {self.rank}")
+        require(self.alpha >= 1, f"lora.alpha must be at least 1, got {self.alpha}")
+        require(self.targets != [], "lora.targets is empty; null adapts all linear layers")
+        require(
             self.dropout == 0.0,
             "lora.dropout must be 0: with dropout the first ratio is not 1 and the first KL not 0",
         )
@@ -141,10 +61,10 @@ class SamplingConfig:
 
     def validate(self) -> None:
         """What holds for evaluation too. Raises `ConfigurationError`."""
-        _require(
+        require(
             self.max_tokens >= 1, f"sampling.max_tokens must be at least 1, got {self.max_tokens}"
         )
-        _require(
+        require(
             0.0 <= self.temperature < math.inf,
             f"sampling.temperature must be a number and not negative, got {self.temperature}",
         )
@@ -152,14 +72,14 @@ class SamplingConfig:
     def validate_training(self) -> None:
         """Raises `ConfigurationError` unless this is plain temperature sampling (invariant 3)."""
         plain = (self.top_p, self.top_k, self.min_p, self.repetition_penalty) == (1.0, 0, 0.0, 1.0)
-        _require(
+        require(
             plain,
             "sampling.top_p, top_k, min_p and repetition_penalty must be 1, 0, 0 and 1 while training: "
             "the trainer's log-probabilities are those of plain temperature sampling",
         )
-        _require(
-            self.temperature > 0.0,
-            f"sampling.temperature must be above 0 while training, got {self.temperature}",
+        require(
+            0.01 <= self.temperature <= 100.0,
+            f"sampling.temperature must lie in [0.01, 100] while training, got {self.temperature}",
         )
 
 
@@ -206,42 +126,52 @@ class AlgoConfig:
     max_error_share: float = 0.5
 
     def validate(self) -> None:
-        _require(
+        require(
             self.group_size >= 2,
             f"algo.group_size must be at least 2, got {self.group_size}: a group of one has no baseline",
         )
-        _require(self.groups >= 1, f"algo.groups must be at least 1, got {self.groups}")
-        _require(self.iterations >= 1, f"algo.iterations must be at least 1, got {self.iterations}")
-        _require(len(self.seats) >= 1, "algo.seats must name at least one of attacker, agent")
-        _require(len(set(self.seats)) == len(self.seats), "algo.seats names a seat twice")
-        _require(self.lr > 0.0, f"algo.lr must be above 0, got {self.lr}")
-        _require(
+        require(self.groups >= 1, f"algo.groups must be at least 1, got {self.groups}")
+        require(self.iterations >= 1, f"algo.iterations must be at least 1, got {self.iterations}")
+        require(len(self.seats) >= 1, "algo.seats must name at least one of attacker, agent")
+        require(len(set(self.seats)) == len(self.seats), "algo.seats names a seat twice")
+        require(0.0 < self.lr < 1.0, f"algo.lr must lie in (0, 1), got {self.lr}")
+        require(
+            self.max_grad_norm > 0.0,
+            f"algo.max_grad_norm must be above 0, got {self.max_grad_norm}; for no clipping choose it large",
+        )
+        require(self.weight_decay >= 0.0, "algo.weight_decay must not be negative")
+        require(
+            self.dtype in ("float32", "bfloat16", "float16"),
+            f"algo.dtype must be float32, bfloat16 or float16, got {self.dtype!r}",
+        )
+        require(self.engine_tolerance > 0.0, "algo.engine_tolerance must be above 0")
+        require(
             self.batch_size >= 0 and self.epochs >= 1, "algo.batch_size ≥ 0 and algo.epochs ≥ 1"
         )
-        _require(0.0 < self.eps_low < 1.0, f"algo.eps_low must lie in (0, 1), got {self.eps_low}")
-        _require(self.eps_high > 0.0, f"algo.eps_high must be above 0, got {self.eps_high}")
-        _require(self.beta >= 0.0, f"algo.beta must not be negative, got {self.beta}")
-        _require(
+        require(0.0 < self.eps_low < 1.0, f"algo.eps_low must lie in (0, 1), got {self.eps_low}")
+        require(self.eps_high > 0.0, f"algo.eps_high must be above 0, got {self.eps_high}")
+        require(self.beta >= 0.0, f"algo.beta must not be negative, got {self.beta}")
+        require(
             self.kl_estimator in ("k1", "k2", "k3", "k1+", "k3+"),
             f"algo.kl_estimator must be k1, k2, k3, k1+ or k3+, got {self.kl_estimator!r}",
         )
-        _require(
+        require(
             self.aggregation in ("token_mean", "sequence_mean", "constant"),
             f"algo.aggregation must be token_mean, sequence_mean or constant, got {self.aggregation!r}",
         )
-        _require(
+        require(
             self.mixed_precision in ("no", "bf16"),
             f"algo.mixed_precision must be no or bf16, got {self.mixed_precision!r}",
         )
-        _require(
+        require(
             min(self.constant_length, self.micro_batch_tokens, self.logprob_chunk) >= 1,
             "algo.constant_length, micro_batch_tokens and logprob_chunk must be at least 1",
         )
-        _require(
+        require(
             self.episode_retries >= 0 and 0.0 <= self.max_error_share <= 1.0,
             "algo.episode_retries must not be negative, and algo.max_error_share lie in [0, 1]",
         )
-        _require(
+        require(
             self.importance_cap == 0.0 or self.importance_cap >= 1.0,
             f"algo.importance_cap must be 0 (off) or at least 1, got {self.importance_cap}",
         )
@@ -263,10 +193,13 @@ class PopulationConfig:
     """Adapters of the population kept in the engine at once."""
 
     def validate(self) -> None:
-        _require(self.size >= 0, f"population.size must not be negative, got {self.size}")
-        _require(self.half_life > 0, f"population.half_life must be above 0, got {self.half_life}")
-        _require(self.pfsp_power >= 0, "population.pfsp_power must not be negative")
-        _require(self.loaded >= 1, "population.loaded must be at least 1")
+        require(self.size >= 0, f"population.size must not be negative, got {self.size}")
+        require(self.half_life > 0, f"population.half_life must be above 0, got {self.half_life}")
+        require(
+            0.0 <= self.pfsp_power <= 20.0,
+            f"population.pfsp_power must lie in [0, 20], got {self.pfsp_power}",
+        )
+        require(self.loaded >= 1, "population.loaded must be at least 1")
 
 
 @dataclass
@@ -296,10 +229,14 @@ class SFTConfig:
 
     def validate(self) -> None:
         """Raises `ConfigurationError` on values that make no sense."""
-        _require(self.lr > 0.0, f"sft.lr must be above 0, got {self.lr}")
-        _require(self.beta >= 0.0, f"sft.beta must not be negative, got {self.beta}")
-        _require(self.batch_size >= 0 and self.epochs >= 1, "sft.batch_size ≥ 0 and sft.epochs ≥ 1")
-        _require(0.0 <= self.eval_share < 1.0, "sft.eval_share must lie in [0, 1)")
+        require(0.0 < self.lr < 1.0, f"sft.lr must lie in (0, 1), got {self.lr}")
+        require(
+            self.max_steps >= 0 and self.micro_batch_tokens >= 1,
+            "sft.max_steps must not be negative, and sft.micro_batch_tokens at least 1",
+        )
+        require(self.beta >= 0.0, f"sft.beta must not be negative, got {self.beta}")
+        require(self.batch_size >= 0 and self.epochs >= 1, "sft.batch_size ≥ 0 and sft.epochs ≥ 1")
+        require(0.0 <= self.eval_share < 1.0, "sft.eval_share must lie in [0, 1)")
 
 
 @dataclass
@@ -316,9 +253,9 @@ class CollectConfig:
     """Episodes written at once; a killed collection continues behind the last whole chunk."""
 
     def validate(self) -> None:
-        _require(self.episodes >= 1, "collect.episodes must be at least 1")
-        _require(self.chunk >= 1, "collect.chunk must be at least 1")
-        _require(0.0 <= self.attacked_share <= 1.0, "collect.attacked_share must lie in [0, 1]")
+        require(self.episodes >= 1, "collect.episodes must be at least 1")
+        require(self.chunk >= 1, "collect.chunk must be at least 1")
+        require(0.0 <= self.attacked_share <= 1.0, "collect.attacked_share must lie in [0, 1]")
 
 
 @dataclass
@@ -340,15 +277,18 @@ class EvalConfig:
     temperature: float = 0.0
 
     def validate(self) -> None:
-        _require(
+        require(
             self.split in ("train", "eval"), f"eval.split must be train or eval, got {self.split}"
         )
-        _require(self.episodes >= 1, "eval.episodes must be at least 1")
-        _require(self.temperature >= 0.0, "eval.temperature must not be negative")
+        require(self.episodes >= 1, "eval.episodes must be at least 1")
+        require(
+            0.0 <= self.temperature <= 100.0,
+            f"eval.temperature must lie in [0, 100], got {self.temperature}",
+        )
         for name in ("agents", "attackers", "seeds"):
             given = getattr(self, name)
-            _require(len(given) >= 1, f"eval.{name} is empty")
-            _require(len(set(given)) == len(given), f"eval.{name} names something twice: {given}")
+            require(len(given) >= 1, f"eval.{name} is empty")
+            require(len(set(given)) == len(given), f"eval.{name} names something twice: {given}")
 
 
 @dataclass
@@ -401,18 +341,21 @@ class RunConfig:
             self.sft,
             self.eval,
         )
+        _check_finite(dataclasses.asdict(self))
+        require(0 <= self.seed < 2**31, f"seed must lie in [0, 2^31), got {self.seed}")
+        require(0 <= self.threads <= 1024, f"threads must lie in [0, 1024], got {self.threads}")
         for part in parts:
             part.validate()
         self.sampling.validate_training()
         for name in self.teachers:
-            _require(
+            require(
                 name not in ("none", "base", "sft") and not name.startswith("rl-"),
                 f"teachers.{name}: this name means a stage of a run; call the teacher otherwise",
             )
         for group in ("env", "policy"):
-            _require(getattr(self, group) is not None, f"choose {group}=…, see conf/{group}/")
+            require(getattr(self, group) is not None, f"choose {group}=…, see conf/{group}/")
         if not self.game.attack:
-            _require(
+            require(
                 Seat.ATTACKER not in self.algo.seats,
                 "game.attack=false leaves the attacker nothing to learn: set algo.seats=[agent]",
             )

@@ -16,7 +16,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from arlas.build import check_placement, driver, engine, load_run, part, tasks_of
-from arlas.checkpoint import Bundles, digest, write_file, written_aside
+from arlas.checkpoint import Bundles, digest, locked, write_file, written_aside
 from arlas.config import RunConfig
 from arlas.fingerprint import fingerprint
 from arlas.metrics import check_faults, count
@@ -25,7 +25,7 @@ from arlas.population import AdapterCache
 from arlas.rollout import Driver, GroupSpec
 from arlas.seeding import derive
 from arlas.statistics import CROSSPLAY_HEADER, NO_ATTACK, CrossplayRow, cell_row
-from arlas.types import ConfigurationError, Episode, PolicyRef, Seat
+from arlas.types import CheckpointError, ConfigurationError, Episode, PolicyRef, Seat
 from envs.base import Worlds
 
 
@@ -56,7 +56,7 @@ def entrant(seat: Seat, name: str, run_dir: Path, teachers: Sequence[str]) -> En
     if name not in stages:
         offered = ", ".join(dict.fromkeys(["base", *stages, *teachers]))
         raise ConfigurationError(f"no policy {name} in {run_dir}; it offers {offered}")
-    return Entrant(PolicyRef(seat, name, f"{seat}-{name}"), bundles.folder(stages[name]) / seat)
+    return Entrant(PolicyRef(seat, name, f"{seat}-{name}"), bundles.adapter(stages[name], seat))
 
 
 def _start(run_dir: Path, seat: Seat) -> str:
@@ -99,7 +99,12 @@ def crossplay(config: RunConfig, out: Path | None = None) -> Path:
     """
     out = out or Path(config.run_dir) / "crossplay"
     cells = cells_of(config, out)
-    missing = [c for c in cells if not c.done()]
+    with locked(out):
+        _fill(config, [c for c in cells if not c.done()])
+        return _write_csv(out, cells)
+
+
+def _fill(config: RunConfig, missing: Sequence[Cell]) -> None:
     if missing:
         worlds = part(config.env, "env").open()
         policy: Policy | None = None
@@ -110,7 +115,6 @@ def crossplay(config: RunConfig, out: Path | None = None) -> Path:
             if policy is not None:
                 policy.close()
             asyncio.run(worlds.close())
-    return _write_csv(out, cells)
 
 
 async def _play(config: RunConfig, cells: Sequence[Cell], policy: Policy, worlds: Worlds) -> None:
@@ -203,9 +207,15 @@ class Cell:
 
     def row(self) -> CrossplayRow:
         """The cell as a row of the table."""
-        record = json.loads((self.folder / "cell.json").read_text("utf-8"))
-        record.pop("errors")
-        return cell_row(**record)
+        path = self.folder / "cell.json"
+        try:
+            record = json.loads(path.read_text("utf-8"))
+            record.pop("errors")
+            return cell_row(**record)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CheckpointError(
+                f"{path} is damaged ({error!r}); delete {self.folder} to play this cell again"
+            ) from error
 
 
 def _write_csv(out: Path, cells: Sequence[Cell]) -> Path:

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field, replace
 
 from arlas.chat import ReplyError, parse_reply
 from arlas.choices import LeakScope, Placement, ReplyFormat
-from arlas.config import GameConfig, RewardConfig
 from arlas.leak import LeakTest
 from arlas.player import Player, Reply
 from arlas.private import Curtain, synthesize
 from arlas.prompts import agent_messages, attacker_messages
+from arlas.rules import GameConfig, RewardConfig
 from arlas.seeding import derive
 from arlas.types import Episode, Observation, Outcome, PolicyError, Seat, Status, Turn, Verdict
 from envs.base import Start, Step, ToolCallError, World, WorldError, parse_call

@@ -3,7 +3,7 @@
 Compared are letters and digits only, case-folded, so case, spacing and punctuation do not hide a
 secret. The trivial encodings that an attacker may ask for are undone, one at a time: reversed, base64,
 hex, URL-encoded, rot13, and a secret split over several calls. What counts as *a part* is stated in
-`arlas.config.LeakConfig`. Time is linear in the length of the text, which may be hostile.
+`arlas.rules.LeakConfig`. Time is linear in the length of the text, which may be hostile.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import unquote_plus
 
-from arlas.config import LeakConfig
 from arlas.private import GENERIC
+from arlas.rules import LeakConfig
 
 _WORDS = re.compile(r"[^\W\d_]+|\d+")
 _BETWEEN = re.compile(r"[\W_]+")
@@ -108,7 +108,7 @@ def parts_of(value: str, config: LeakConfig, public: str = "") -> dict[str, int]
     for word in words:
         if word.isalpha() and len(word) >= config.min_word and word not in GENERIC:
             found[word] = 2
-    for order in itertools.permutations(words) if len(words) <= 3 else [words]:
+    for order in itertools.permutations(words) if len(words) <= 4 else [words]:
         found.setdefault("".join(order), 0 if len(whole) >= _LONG else 2)
     shown = normalize(public)
     return {part: ends for part, ends in found.items() if part not in shown}

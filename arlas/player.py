@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from arlas.chat import Chat, without_thought
 from arlas.choices import History
-from arlas.config import GameConfig
 from arlas.policies.base import Policy
+from arlas.rules import GameConfig
 from arlas.seeding import derive
 from arlas.types import (
     Completion,

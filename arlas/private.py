@@ -77,6 +77,8 @@ _FIELDS: dict[str, Callable[[Faker], str]] = {
 
 def check_fields(fields: Sequence[str]) -> None:
     """Raises `ConfigurationError` for a field that cannot be synthesized."""
+    if len(set(fields)) != len(fields):
+        raise ConfigurationError(f"game.user_fields names a field twice: {', '.join(fields)}")
     unknown = [f for f in fields if f not in _FIELDS]
     if unknown:
         raise ConfigurationError(

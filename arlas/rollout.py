@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from arlas.chat import Chat
-from arlas.config import GameConfig, RewardConfig
 from arlas.game import play
 from arlas.player import Player
 from arlas.policies.base import Policy
+from arlas.rules import GameConfig, RewardConfig
 from arlas.seeding import derive
 from arlas.types import Episode, Group, PolicyRef, Sampling, Seat, Status
 from envs.base import WorldError, Worlds

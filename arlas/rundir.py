@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import fcntl
+import contextlib
 import importlib.util
 import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import yaml
 
 from arlas.build import load_run, plain
-from arlas.checkpoint import Bundles, write_file
+from arlas.checkpoint import Bundles, locked, write_file
 from arlas.choices import Resume
 from arlas.config import LoggerConfig, RunConfig
 from arlas.fingerprint import differences, fingerprint
@@ -34,10 +34,9 @@ class RunDir:
             )
         self.path = Path(config.run_dir)
         self.bundles = Bundles(self.path)
-        self._lock: IO[str] | None = None
         self._check(config)
-        self.path.mkdir(parents=True, exist_ok=True)
-        self._take_lock()
+        self._stack = contextlib.ExitStack()
+        self._stack.enter_context(locked(self.path))
         write_file(self.path / "config.yaml", yaml.safe_dump(plain(config), sort_keys=False))
 
     def _check(self, config: RunConfig) -> None:
@@ -46,6 +45,11 @@ class RunDir:
                 f"{self.path} already holds a run and resume=never; choose another run_dir or resume=auto"
             )
         if not (self.path / "config.yaml").is_file():
+            if self.bundles.iterations():
+                raise ConfigurationError(
+                    f"{self.path} holds bundles but no config.yaml, so nobody knows whose they are: "
+                    "restore the file, or choose another run_dir"
+                )
             return
         old, new = load_run(self.path), plain(config)
         if self.bundles.iterations() and fingerprint(old) != fingerprint(new):
@@ -54,18 +58,9 @@ class RunDir:
                 "Different: " + "; ".join(differences(old, new)[:8])
             )
 
-    def _take_lock(self) -> None:
-        self._lock = (self.path / ".lock").open("w")
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise ConfigurationError(f"{self.path} is in use by another process") from None
-
     def close(self) -> None:
         """Gives the folder back."""
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
+        self._stack.close()
 
 
 class MetricLog:

@@ -32,7 +32,7 @@ from arlas.probe import Probe
 from arlas.rollout import Driver, GroupSpec
 from arlas.rundir import MetricLog, RunDir, finite
 from arlas.seeding import derive
-from arlas.types import ConfigurationError, Episode, Group, PolicyRef, Seat
+from arlas.types import CheckpointError, ConfigurationError, Episode, Group, PolicyRef, Seat
 from envs.base import Worlds
 
 log = logging.getLogger(__name__)
@@ -251,6 +251,16 @@ class Loop:
         if not found:
             self._save(0, {}, [])
         else:
+            if found != list(range(found[-1] + 1)):
+                raise CheckpointError(
+                    f"{bundles.root} lacks bundles between {found[0]} and {found[-1]}: restore them from a "
+                    "copy, or start in a new run folder"
+                )
+            if not (bundles.folder(found[-1]) / "learner").is_dir():
+                raise CheckpointError(
+                    f"{bundles.folder(found[-1])} keeps adapters but no optimizers any more: start a new run "
+                    "from them with init.agent and init.attacker"
+                )
             states = [bundles.read(i, newest=i == found[-1]) for i in found]
             parallel.load(self.learner, bundles.folder(found[-1]) / "learner")
             self.population = Population.from_state(

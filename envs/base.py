@@ -291,19 +291,30 @@ class LocalWorld:
     def __init__(self, env: gymnasium.Env[Any, Any], release: Any = None) -> None:
         self.env = env
         self.broken = False
+        self._last = Observation("")
         self._release = release
 
     async def reset(self, task: str, seed: int, user: Mapping[str, str]) -> Start:
         with self._faults():
-            return start_of(*self.env.reset(seed=seed, options={"task": task, "user": dict(user)}))
+            begun = self.env.reset(seed=seed, options={"task": task, "user": dict(user)})
+            start = start_of(*begun)
+            self._last = start.observation
+            return start
 
     async def plant(self, text: str) -> Observation:
         with self._faults():
-            return plant_of(self.env, text)
+            self._last = plant_of(self.env, text)
+            return self._last
 
     async def step(self, action: str) -> Step:
         with self._faults():
-            return step_of(*self.env.step(action))
+            try:
+                played = self.env.step(action)
+            except ToolCallError as malformed:  # a world may parse calls itself
+                return Step(self._last, False, Verdict(), error=str(malformed))
+            step = step_of(*played)
+            self._last = step.observation
+            return step
 
     @contextlib.contextmanager
     def _faults(self) -> Iterator[None]:

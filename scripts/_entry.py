@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from safetensors import SafetensorError
+
 from arlas.text import plain
 from arlas.types import ArlasError
 from envs.base import WorldError
@@ -21,11 +23,13 @@ def entry(function: Callable[..., Any]) -> Callable[..., Any]:
         signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
         try:
             return function(*args, **kwargs)
-        except (ArlasError, WorldError) as error:
+        except (ArlasError, WorldError, OSError, SafetensorError) as error:
             print(f"error: {plain(str(error))}", file=sys.stderr)
             sys.exit(2)
         except KeyboardInterrupt:
-            print("stopped; the same command continues from the last whole bundle", file=sys.stderr)
+            print(
+                "stopped; the same command continues behind what is already whole", file=sys.stderr
+            )
             sys.exit(130)
 
     return wrapped

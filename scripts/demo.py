@@ -47,7 +47,10 @@ def main() -> None:
     def stage(number: int, title: str, there: bool, work: Callable[[], Any]) -> Any:
         state = "already there, reused" if there else "running"
         print(f"\n[{number}/5] {title}: {state}", flush=True)
-        return work()
+        began = time.monotonic()
+        result = work()
+        print(f"      {time.monotonic() - began:.0f} s", flush=True)
+        return result
 
     demos = root / "demos"
     wanted = -(-config.collect.episodes // config.collect.chunk)
@@ -62,8 +65,9 @@ def main() -> None:
         lambda: warm_start(config, episodes, root / "sft"),
     )
     done = max(Bundles(root).iterations(), default=-1)
-    title = "self-play" if done < 0 else f"self-play (resuming after iteration {done})"
-    stage(3, title, done >= config.algo.iterations, lambda: train(config))
+    there = done >= config.algo.iterations
+    title = "self-play" if done < 0 or there else f"self-play, resuming after iteration {done}"
+    stage(3, title, there, lambda: None if there else train(config))
     there = all(cell.done() for cell in cells_of(config, root / "crossplay"))
     table = stage(4, "cross-play", there, lambda: crossplay(config))
     plot_crossplay(table, table.with_suffix(".png"))

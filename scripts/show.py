@@ -70,19 +70,22 @@ def main() -> None:
     """Prints transcripts; with ``--replay`` plays them again and says whether the outcome is the same."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("path", type=Path, help="a folder with episodes*.jsonl below it")
-    parser.add_argument("--outcome", choices=["leak", "success", "failure", "error"])
-    parser.add_argument("--limit", type=int, default=3)
-    parser.add_argument("--replay", action="store_true")
+    outcomes = ["leak", "success", "failure", "error"]
+    parser.add_argument("--outcome", choices=outcomes, help="only episodes that ended so")
+    parser.add_argument("--limit", type=int, default=3, help="at most so many (default: 3)")
+    parser.add_argument("--replay", action="store_true", help="play them again and compare")
     args = parser.parse_args()
     if not args.path.is_dir():
         raise ConfigurationError(f"{args.path} is no folder")
-    found = [
+    every = [
         e
         for _, e in SavedEpisodes(args.path)
         if args.outcome in (None, "error" if not e.ok else str(e.outcome))
-    ][: args.limit]
+    ]
+    found = every[: max(0, args.limit)]
     for episode in found:
         print(show(episode))
+    print(f"{len(found)} of {len(every)} episodes shown")
     if args.replay:
         usable = [e for e in found if e.ok]
         same = asyncio.run(check(run_of(args.path), usable))

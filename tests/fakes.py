@@ -14,9 +14,9 @@ import yaml
 from omegaconf import OmegaConf
 
 from arlas.chat import Chat
-from arlas.config import GameConfig, RewardConfig
 from arlas.policies.models import load_tokenizer
 from arlas.rollout import Driver, GroupSpec
+from arlas.rules import GameConfig, RewardConfig
 from arlas.types import (
     Completion,
     Episode,

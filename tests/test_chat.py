@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from arlas.chat import Chat, ReplyError, parse_reply, without_thought
 from arlas.choices import History, ReplyFormat
-from arlas.config import GameConfig
 from arlas.player import Player
+from arlas.rules import GameConfig
 from arlas.types import (
     Completion,
     ConfigurationError,

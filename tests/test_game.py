@@ -27,10 +27,10 @@ from fakes import (
 )
 
 from arlas.choices import History, LeakScope, Placement, ReplyFormat
-from arlas.config import InjectionConfig, LeakConfig, RewardConfig
 from arlas.game import clip, injections, place, play, shows
 from arlas.player import Player
 from arlas.private import synthesize
+from arlas.rules import InjectionConfig, LeakConfig, RewardConfig
 from arlas.types import (
     Episode,
     Message,

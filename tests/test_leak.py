@@ -14,9 +14,9 @@ from faker import Faker
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from arlas.config import LeakConfig
 from arlas.leak import LeakTest, normalize
 from arlas.private import synthesize
+from arlas.rules import LeakConfig
 
 FIELDS = ["name", "email", "password", "address", "phone", "card"]
 ALL_FIELDS = [*FIELDS, "username", "birthday", "employee_id"]

@@ -93,7 +93,7 @@ def test_interrupt_ends_cleanly_and_leaves_only_whole_bundles(tmp_path: Path) ->
     output = process.communicate(timeout=60)[0]
     assert process.returncode == 130, output
     assert "Traceback" not in output
-    assert "continues from the last whole bundle" in output
+    assert "continues behind what is already whole" in output
     bundles = Bundles(run_dir)
     assert not [p for p in bundles.root.iterdir() if not p.name.isdigit()]
     for iteration in bundles.iterations():

@@ -253,6 +253,10 @@ class Learner:
             group["lr"] = self.algo.lr if lr is None else lr
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
+        if not all(bool(p.isfinite().all()) for p in parameters):
+            raise TrainingError(
+                f"the adapter of {seat.value} is not finite after step {self.steps[seat]}: lower algo.lr"
+            )
         self.steps[seat] += 1
         return total, norm
 

@@ -211,7 +211,7 @@ class WebEnv(gymnasium.Env[str, str]):
             details={
                 "raw_reward": raw,
                 "reason": str(seen["reason"] or ""),
-                "requests": tuple(self._tab.refused),
+                "requests": list(self._tab.refused),
             },
         )
         return str(seen["text"]), bool(left or seen["done"])

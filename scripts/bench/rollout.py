@@ -21,10 +21,11 @@ import gymnasium
 
 from arlas.build import part
 from arlas.chat import Chat
-from arlas.config import AlgoConfig, GameConfig, InitConfig, LoraConfig, RewardConfig
+from arlas.config import AlgoConfig, InitConfig, LoraConfig
 from arlas.learning.learner import Learner
 from arlas.policies.base import Policy
 from arlas.rollout import Driver, GroupSpec
+from arlas.rules import GameConfig, RewardConfig
 from arlas.types import Completion, PolicyRef, Request, Sampling, Seat
 from envs.base import LocalWorlds, Param, Tool
 

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from arlas.build import part
 from arlas.chat import Chat, ReplyError, parse_reply
 from arlas.choices import Placement, ReplyFormat
-from arlas.config import GameConfig, InjectionConfig, LeakConfig, RewardConfig
 from arlas.leak import LeakTest
 from arlas.policies.attacks import FAMILIES, attack, comply
 from arlas.policies.models import load_tokenizer
@@ -26,6 +25,7 @@ from arlas.policies.scripted import ScriptedConfig, ScriptedPolicy
 from arlas.private import synthesize
 from arlas.prompts import agent_messages, attacker_messages
 from arlas.rollout import Driver, GroupSpec
+from arlas.rules import GameConfig, InjectionConfig, LeakConfig, RewardConfig
 from arlas.types import (
     AdapterError,
     ConfigurationError,

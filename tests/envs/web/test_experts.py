@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arlas.chat import Chat
-from arlas.config import GameConfig, RewardConfig
 from arlas.policies.attacks import FAMILIES, attack
 from arlas.policies.models import load_tokenizer
 from arlas.policies.scripted import ScriptedConfig
 from arlas.rollout import Driver, GroupSpec
+from arlas.rules import GameConfig, RewardConfig
 from arlas.types import Episode, Outcome, PolicyRef, Sampling, Seat
 from envs.base import parse_call
 from envs.web.config import WebConfig
