@@ -150,8 +150,8 @@ def plot_crossplay(csv_path: Path, png_path: Path) -> Path:
         else "one seed, so no standard error"
     )
     made.supxlabel(
-        f"Each cell: {spread}; n: episodes counted (ASR: those in which the agent saw the attack;
-without an attack all of them: data that the agent misplaced by itself).\n"
+        f"Each cell: {spread}; n: episodes counted (ASR: those in which the agent saw the attack; "
+        "without an attack all,\nwhich shows the data that the agent misplaces by itself). "
         "Hatched: not applicable, no attack was seen. The average leaves no attack out.",
         fontsize=8,
     )
