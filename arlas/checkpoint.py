@@ -39,8 +39,11 @@ def digest(path: Path) -> str:
 
 
 @contextlib.contextmanager
-def written_aside(target: Path) -> Iterator[Path]:
-    """A fresh folder that becomes ``target`` when the block ends well, and vanishes when it does not."""
+def written_aside(target: Path, replace: bool = False) -> Iterator[Path]:
+    """A fresh folder that becomes ``target`` when the block ends well, and vanishes when it does not.
+
+    With ``replace`` a folder that is there, and that its reader did not find whole, gives way.
+    """
     aside = target.with_name(f".{target.name}.tmp")
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
@@ -48,7 +51,7 @@ def written_aside(target: Path) -> Iterator[Path]:
         yield aside
         for path in [*aside.rglob("*"), aside]:
             _sync(path)
-        if target.is_dir():  # a folder that its reader did not find whole
+        if replace and target.is_dir():
             shutil.rmtree(target)
         os.replace(aside, target)
         _sync(target.parent)

@@ -194,7 +194,7 @@ class Cell:
         episodes: list[Episode] = [e for g in groups for e in g.episodes]
         check_faults(episodes, self.config.algo.max_error_share)
         counts = count(episodes)
-        with written_aside(self.folder) as aside:
+        with written_aside(self.folder, replace=True) as aside:
             with (aside / "episodes.jsonl").open("w", encoding="utf-8") as file:
                 file.writelines(e.to_json() + "\n" for e in episodes)
             record = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import os
 import subprocess
 import sys
@@ -45,7 +46,7 @@ CONTRADICTIONS = [
     ({"sampling.top_k": 20}, "while training"),
     ({"sampling.min_p": 0.1}, "while training"),
     ({"sampling.repetition_penalty": 1.1}, "while training"),
-    ({"sampling.temperature": 0.0}, "sampling.temperature must be above 0 while training"),
+    ({"sampling.temperature": 0.0}, "sampling.temperature must lie in [0.01, 100] while training"),
     ({"sampling.temperature": -1.0}, "sampling.temperature"),
     ({"sampling.temperature": float("inf")}, "sampling.temperature"),
     ({"sampling.max_tokens": 0}, "sampling.max_tokens must be at least 1"),
@@ -82,6 +83,25 @@ CONTRADICTIONS = [
     ({"eval.split": "test"}, "eval.split must be train or eval"),
     ({"eval.episodes": 0}, "eval.episodes"),
     ({"eval.seeds": []}, "eval.seeds"),
+    ({"eval.seeds": [0, 0]}, "eval.seeds names something twice"),
+    ({"eval.agents": []}, "eval.agents is empty"),
+    ({"eval.temperature": -1.0}, "eval.temperature"),
+    ({"algo.max_grad_norm": -1.0}, "algo.max_grad_norm must be above 0"),
+    ({"algo.max_grad_norm": 0.0}, "algo.max_grad_norm must be above 0"),
+    ({"algo.max_grad_norm": math.nan}, "algo.max_grad_norm must be a finite number"),
+    ({"algo.weight_decay": -1.0}, "algo.weight_decay"),
+    ({"algo.lr": 1e30}, "algo.lr"),
+    ({"algo.dtype": "int8"}, "algo.dtype"),
+    ({"algo.engine_tolerance": -1.0}, "algo.engine_tolerance"),
+    ({"reward.leak.agent": math.inf}, "reward.leak.agent must be a finite number"),
+    ({"lora.alpha": 0}, "lora.alpha"),
+    ({"lora.targets": []}, "lora.targets is empty"),
+    ({"population.pfsp_power": 1e10}, "population.pfsp_power"),
+    ({"threads": -1}, "threads"),
+    ({"seed": -1}, "seed"),
+    ({"sft.max_steps": -1}, "sft.max_steps"),
+    ({"game.user_fields": ["name", "name"]}, "names a field twice"),
+    ({"teachers": {"rl-3": {}}}, "teachers.rl-3"),
     ({"env": None}, "choose env="),
     ({"policy": None}, "choose policy="),
     # what is no value or no key at all, with the key and the choices

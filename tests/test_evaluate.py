@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from support import matrix_run
 
 from arlas import evaluate
 from arlas.build import plain, typed
+from arlas.checkpoint import Bundles, locked
 from arlas.collect import collect, filtered
 from arlas.config import RunConfig
 from arlas.evaluate import crossplay
@@ -21,6 +23,7 @@ from arlas.statistics import CROSSPLAY_HEADER
 from arlas.train import train
 from arlas.types import (
     ArlasError,
+    CheckpointError,
     Completion,
     ConfigurationError,
     Episode,
@@ -127,6 +130,40 @@ def test_stopped_crossplay_goes_on_cell_by_cell(
     assert crossplay(run, tmp_path / "stopped").read_text() == whole
 
 
+@pytest.mark.parametrize("content", [None, "", "{}", '{"errors": 0, "attacker": "base"}'])
+def test_damaged_cell_is_played_again_or_named(
+    content: str | None, run: RunConfig, tmp_path: Path
+) -> None:
+    """A cell without its record is played again; one with a damaged record is named with the way out."""
+    config = replace(run, eval=replace(run.eval, agents=["rl-2"], attackers=["none"], seeds=[0]))
+    whole = crossplay(config, tmp_path).read_text()
+    (cell,) = (tmp_path / "cells").glob("*/cell.json")
+    if content is None:
+        cell.unlink()
+    else:
+        cell.write_text(content)
+        with pytest.raises(CheckpointError, match=r"delete .* to play this cell again"):
+            crossplay(config, tmp_path)
+        shutil.rmtree(cell.parent)
+    assert crossplay(config, tmp_path).read_text() == whole
+
+
+def test_damaged_adapter_takes_no_part(run: RunConfig, tmp_path: Path) -> None:
+    """Cross-play checks a stage's files as resuming does."""
+    copy = tmp_path / "run"
+    shutil.copytree(run.run_dir, copy)
+    path = Bundles(copy).folder(2) / "agent" / "adapter_model.safetensors"
+    path.write_bytes(path.read_bytes()[:-4] + b"\0\0\x80\x3f")
+    with pytest.raises(CheckpointError, match=r"adapter_model\.safetensors is damaged"):
+        crossplay(replace(run, run_dir=str(copy)), tmp_path / "out")
+
+
+def test_two_crossplays_do_not_share_a_folder(run: RunConfig, tmp_path: Path) -> None:
+    """The second is refused in one line instead of both crashing."""
+    with locked(tmp_path), pytest.raises(ConfigurationError, match="in use by another process"):
+        crossplay(run, tmp_path)
+
+
 def test_unknown_policy_names_what_there_is(run: RunConfig, tmp_path: Path) -> None:
     """A typing error in a stage is found before anything is played."""
     config = replace(run, eval=replace(run.eval, agents=["rl-99"]))
@@ -193,6 +230,16 @@ def test_demonstrations_are_filtered_by_seat() -> None:
     kept, counts = filtered(episodes, Seat.AGENT)
     assert kept == [episodes[1], episodes[4]]
     assert counts == {"leak": 2, "kept": 2, "failure": 1}
+
+
+def test_damaged_chunk_is_not_taken_for_demonstrations(tmp_path: Path) -> None:
+    """A chunk with fewer episodes than planned is named, not trained on."""
+    config = _collecting(tmp_path)
+    collect(config, tmp_path / "demos")
+    for content in ("", "{", "[]\n"):
+        (tmp_path / "demos" / "episodes-0001.jsonl").write_text(content)
+        with pytest.raises(CheckpointError, match=r"episodes-0001\.jsonl is damaged .*delete it"):
+            collect(config, tmp_path / "demos")
 
 
 def _collecting(run_dir: Path, *overrides: str) -> RunConfig:

@@ -29,6 +29,7 @@ from arlas.types import (
     PolicyError,
     Request,
     Seat,
+    TrainingError,
 )
 from envs.matrix.env import MatrixEnv
 
@@ -268,6 +269,36 @@ def test_damaged_bundle_is_refused(tmp_path: Path) -> None:
         CheckpointError, match=r"0002/agent/adapter_model\.safetensors is damaged.*delete"
     ):
         train(matrix_run(tmp_path, "algo.iterations=3"))
+
+
+def test_missing_bundle_or_config_is_noticed(tmp_path: Path) -> None:
+    """A gap between bundles, or bundles of which nobody knows the config, stop the run."""
+    train(matrix_run(tmp_path, "algo.iterations=3"))
+    moved = tmp_path / "moved"
+    Bundles(tmp_path).folder(1).rename(moved)
+    with pytest.raises(CheckpointError, match="lacks bundles between 0 and 3"):
+        train(matrix_run(tmp_path, "algo.iterations=4"))
+    moved.rename(Bundles(tmp_path).folder(1))
+    (tmp_path / "config.yaml").unlink()
+    with pytest.raises(ConfigurationError, match=r"no config\.yaml"):
+        train(matrix_run(tmp_path, "algo.iterations=4", "seed=7"))
+    assert not (tmp_path / "config.yaml").exists()
+
+
+def test_adapter_that_is_not_finite_is_never_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights that an optimizer step has blown up stop the run before a bundle holds them."""
+    step = torch.optim.AdamW.step
+
+    def exploding(self: torch.optim.AdamW, *args: object) -> None:
+        step(self)
+        self.param_groups[0]["params"][0].data.fill_(float("inf"))
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", exploding)
+    with pytest.raises(TrainingError, match="not finite"):
+        train(matrix_run(tmp_path, "algo.group_size=16"))
+    assert Bundles(tmp_path).iterations() == [0]
 
 
 def test_folder_of_another_config_is_refused(tmp_path: Path) -> None:

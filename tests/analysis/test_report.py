@@ -164,7 +164,7 @@ def test_effects_are_stated_with_their_interval(run):
     asr = next(line for line in lines if line.startswith("- ASR, agent rl-2 against base"))
     assert "8.9 % (8 of 90;" in asr
     assert "66.7 % (60 of 90;" in asr
-    assert asr.endswith(": lower.")
+    assert asr.endswith(": lower, better for the agent.")
     tsr = next(line for line in lines if line.startswith("- TSR, agent rl-2 against base"))
     assert tsr.endswith("**no effect shown**.")
     # the same matrix everywhere: no effect at all
