@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 from vllm.lora.punica_wrapper.punica_cpu import PunicaWrapperCPU
 
@@ -18,6 +19,8 @@ class GroupedPunica(PunicaWrapperCPU):  # type: ignore[misc]
 
     _tokens = -1
     _groups: list[tuple[int, Tensor | None]] = []
+    _grid_SK: Tensor | None = None
+    _place_T: Tensor | None = None
 
     def update_metadata(self, *args: Any, **kwargs: Any) -> None:
         """Called once a step: which slot each token's adapter lies in; −1 is no adapter."""
@@ -30,6 +33,28 @@ class GroupedPunica(PunicaWrapperCPU):  # type: ignore[misc]
             for slot in found
             if slot >= 0
         ]
+        self._grid_SK = None
+        if len(found) > 1 and min(found) >= 0:
+            self._arrange(slots_T)
+
+    def _arrange(self, slots_T: Tensor) -> None:
+        """Where decoding spreads a step evenly over adapters, one batched product serves them all.
+
+        ``_grid_SK`` holds the tokens of each slot (padded with token 0), ``_place_T`` where each token lies in it.
+        """
+        counts_S = torch.bincount(slots_T)
+        longest = int(counts_S.max())
+        if len(counts_S) * longest > 2 * len(slots_T) + 16:
+            return
+        order_T = torch.argsort(slots_T, stable=True)
+        starts_S = torch.cumsum(counts_S, 0) - counts_S
+        sorted_T = slots_T[order_T]
+        column_T = torch.arange(len(slots_T)) - starts_S[sorted_T]
+        grid_SK = torch.zeros(len(counts_S), longest, dtype=torch.long)
+        grid_SK[sorted_T, column_T] = order_T
+        place_T = torch.empty_like(order_T)
+        place_T[order_T] = sorted_T * longest + column_T
+        self._grid_SK, self._place_T = grid_SK, place_T
 
     def add_lora_linear(
         self,
@@ -48,6 +73,16 @@ class GroupedPunica(PunicaWrapperCPU):  # type: ignore[misc]
         y, x = y.view(-1, y.shape[-1]), x.view(-1, x.shape[-1])
         if len(x) != self._tokens:  # not the layout that update_metadata saw
             raise RuntimeError(f"{len(x)} tokens in a step of {self._tokens}")
+        if self._grid_SK is not None:
+            slots = len(self._grid_SK)
+            own_SKi = x[self._grid_SK.view(-1)].view(slots, -1, x.shape[-1])
+            start = 0
+            for a, b, width in zip(lora_a_stacked, lora_b_stacked, output_slices, strict=True):
+                low_SKr = torch.bmm(own_SKi, a[:slots, 0].transpose(1, 2))
+                change = torch.bmm(low_SKr, b[:slots, 0].transpose(1, 2)).view(-1, width)
+                y[:, start : start + width].add_(change[self._place_T], alpha=scale)
+                start += width
+            return
         for slot, rows in self._groups:
             own = x if rows is None else x[rows]
             start = 0

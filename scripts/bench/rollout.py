@@ -97,15 +97,24 @@ async def straight(policy: Policy, requests: Sequence[Request], in_flight: int) 
     return sum(tokens) / (time.perf_counter() - started)
 
 
+def forget(policy: Policy, folder: Path) -> None:
+    """Drops what the engine has cached of earlier prompts, so that neither side finds the other's."""
+    for seat in Seat:
+        policy.unload_adapter(seat.value)
+        policy.load_adapter(seat.value, folder / seat)
+
+
 async def measure(
-    policy: Policy, games: int, steps: int, rounds: int
+    policy: Policy, folder: Path, games: int, steps: int, rounds: int
 ) -> tuple[list[float], list[float]]:
     """Interleaved rounds of both, each round with prompts of its own."""
     await through_driver(policy, 4, 1, round_=99)
     driven, bare = [], []
     for round_ in range(rounds):
+        forget(policy, folder)
         speed, recorder = await through_driver(policy, games, steps, round_)
         driven.append(speed)
+        forget(policy, folder)
         bare.append(await straight(policy, recorder.requests, games))
         print(
             f"round {round_}: driver {driven[-1]:.1f}, straight {bare[-1]:.1f} tokens/s", flush=True
@@ -134,7 +143,9 @@ def main() -> None:
         policy: Policy = part({"_target_": target, "model": args.model}, "policy").build(lora)
         for seat in Seat:
             policy.load_adapter(seat.value, Path(folder) / seat)
-        driven, bare = asyncio.run(measure(policy, args.games, args.steps, args.rounds))
+        driven, bare = asyncio.run(
+            measure(policy, Path(folder), args.games, args.steps, args.rounds)
+        )
         policy.close()
     result = {
         "bench": "rollout",
