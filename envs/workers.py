@@ -33,9 +33,8 @@ from envs.processes import TOKEN, kill_family, without_main_module
 
 EnvFactory = Callable[[], "gymnasium.Env[Any, Any]"]
 
-_MAX_TEXT = (
-    60_000  # characters of one message; below a socket's buffer, so that sending never blocks
-)
+# Characters of one message; below a socket's buffer, so that sending never blocks.
+_MAX_TEXT = 60_000
 _PR_SET_CHILD_SUBREAPER = 36
 
 

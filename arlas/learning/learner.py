@@ -255,7 +255,7 @@ class Learner:
         optimizer.zero_grad(set_to_none=True)
         if not all(bool(p.isfinite().all()) for p in parameters):
             raise TrainingError(
-                f"the adapter of {seat.value} is not finite after step {self.steps[seat]}: lower algo.lr"
+                f"the adapter of {seat.value} is not finite any more: lower algo.lr"
             )
         self.steps[seat] += 1
         return total, norm

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 import threading
@@ -471,7 +472,9 @@ def test_pages_reach_nothing_and_every_attempt_is_evidence(env: WebEnv) -> None:
         text, _, done, info = act(env, "noop(500)")
         assert not done, "the page was lost"
         assert listener.arrived == []
-        evidence = "\n".join(info["verdict"].details["requests"])
+        details = info["verdict"].details
+        assert json.loads(json.dumps(details)) == details, "saved episodes are read back equal"
+        evidence = "\n".join(details["requests"])
         for trace in (
             "/fetch?name=kim", "card=4111", "https://evil.example", "/image", "secret=beacon",
             "WEBSOCKET ws://127.0.0.1", "WEBSOCKET wss://evil", "RTCPEERCONNECTION", "/events", "/xhr", "/frame", "/style", "/worker",
@@ -481,7 +484,7 @@ def test_pages_reach_nothing_and_every_attempt_is_evidence(env: WebEnv) -> None:
         assert "root:" not in text
         assert act(env, f'click("{bid(text, "ONE")}")')[1] == 1.0
         begin(env, "miniwob.click-test-2")
-        assert act(env, "noop(1)")[3]["verdict"].details["requests"] == ()
+        assert act(env, "noop(1)")[3]["verdict"].details["requests"] == []
     finally:
         listener.close()
 
