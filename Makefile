@@ -8,7 +8,7 @@ help:           ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
 demo: setup-demo  ## trains both seats on a small scale, ends with a heatmap and runs/demo-$(ENV)/report.md
-	$(PY) scripts/demo.py $(ENV)
+	$(PY) scripts/pipeline.py experiment=demo_$(ENV)
 
 test: setup     ## set-up of everything, then all tests
 	$(PY) -m ruff check . && $(PY) -m ruff format --check . && $(PY) -m mypy

@@ -114,7 +114,8 @@ def _kind(part: str) -> str:
     """Teachers' games, and those that measure how often they win, are demonstrations."""
     if part.startswith("iteration "):
         return "training"
-    return "demonstrations" if part == "demos" or part.startswith("rates-") else "evaluation"
+    made = part in ("demos", "rephrased", "nearpolicy") or part.startswith("rates-")
+    return "demonstrations" if made else "evaluation"
 
 
 def _part(path: Path) -> str:

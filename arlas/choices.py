@@ -57,6 +57,53 @@ class OpponentPer(Choice):
     EPISODE = "episode"
 
 
+class Baseline(Choice):
+    """What an episode's reward is compared with; see `arlas.learning.advantage`."""
+
+    GROUP = "group"
+    """The mean of its group (GRPO)."""
+    LEAVE_ONE_OUT = "leave_one_out"
+    """The mean of the others of its group (RLOO)."""
+    MOVING = "moving"
+    """A moving average of the seat's rewards (SPIRAL's role-conditioned estimate)."""
+
+
+class WeightLevel(Choice):
+    """Of what the importance weight between engine and trainer is the ratio."""
+
+    TOKEN = "token"
+    SEQUENCE = "sequence"
+    """All action tokens of a segment: the product of their ratios."""
+
+
+class WeightBound(Choice):
+    """What happens to importance weights beyond the cap."""
+
+    TRUNCATE = "truncate"
+    MASK = "mask"
+    """They become 0, as do those below 1 / cap."""
+
+
+class LengthPenalty(Choice):
+    """How the learner's reward depends on length; see `arlas.learning.shaping`."""
+
+    NONE = "none"
+    GROUP = "group"
+    """Relative to the lengths in the group (Kimi k1.5)."""
+    OVERLONG = "overlong"
+    """For replies close to the limit (DAPO)."""
+
+
+class RepetitionPenalty(Choice):
+    """How repeated n-grams are punished; see `arlas.learning.shaping`."""
+
+    NONE = "none"
+    TOKENS = "tokens"
+    """On the advantages of the repeating tokens."""
+    SCALAR = "scalar"
+    """On the reward of the episode."""
+
+
 class Resume(Choice):
     """What to do with a run folder that already holds work."""
 

@@ -9,11 +9,12 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from tqdm import tqdm
 
 from arlas.build import check_placement, driver, engine, part, tasks_of
-from arlas.checkpoint import locked, write_file
+from arlas.checkpoint import digest, locked, write_file
 from arlas.config import RunConfig
 from arlas.evaluate import Entrant, entrant
 from arlas.fingerprint import fingerprint
@@ -23,6 +24,9 @@ from arlas.rollout import Driver, GroupSpec
 from arlas.seeding import derive
 from arlas.types import CheckpointError, ConfigurationError, Episode, Outcome, Seat
 from envs.base import EnvConfig, Worlds
+
+ADAPTER = "adapter_model.safetensors"
+_MARK = "collect.json"
 
 
 def won(episode: Episode, seat: Seat) -> str | None:
@@ -53,7 +57,8 @@ def filtered(episodes: Iterable[Episode], seat: Seat) -> tuple[list[Episode], di
 def collect(config: RunConfig, out: Path) -> list[Episode]:
     """Plays what is missing of ``collect.episodes`` episodes on the training tasks; returns them all.
 
-    Chunks lie in ``out`` as whole files. Raises `ConfigurationError` before anything is played if a
+    Chunks lie in ``out`` as whole files, and ``counts.json`` beside them says what each seat keeps and why the
+    rest is dropped. Raises `ConfigurationError` before anything is played if a
     teacher is unknown or ``out`` holds the demonstrations of another config.
     """
     teachers = tuple(config.teachers)
@@ -63,7 +68,46 @@ def collect(config: RunConfig, out: Path) -> list[Episode]:
     check_placement(config, env)
     specs = plan(config, tasks_of(env).train, agent, attacker)
     with locked(out):
-        return _collected(config, env, specs, agent, attacker, out)
+        episodes = _collected(config, env, specs, agent, attacker, out)
+        counts = {seat.value: filtered(episodes, seat)[1] for seat in Seat}
+        write_file(out / "counts.json", json.dumps(counts, indent=1))
+        return episodes
+
+
+def demonstrations(config: RunConfig) -> list[Episode]:
+    """What the warm start learns from: the episodes of ``sft.demos``, else those of the run folder's ``demos``,
+    which are collected if they are missing."""
+    if config.sft.demos is None:
+        return collect(config, Path(config.run_dir) / "demos")
+    return read_folder(folder_of(config, config.sft.demos))
+
+
+def folder_of(config: RunConfig, name: str) -> Path:
+    """A folder of demonstrations by its path, as it is or within the run folder."""
+    within = Path(config.run_dir) / name
+    return within if within.is_dir() else Path(name)
+
+
+def read_folder(folder: Path) -> list[Episode]:
+    """All episodes of a folder of demonstrations.
+
+    Raises `ConfigurationError` if the folder is none or not whole, `CheckpointError` on a damaged file.
+    """
+    return [e for path in chunk_files(folder) for e in read(path)]
+
+
+def chunk_files(folder: Path) -> list[Path]:
+    """The chunks of a folder of demonstrations in order. Raises `ConfigurationError` if it is not whole."""
+    found = sorted(folder.glob("episodes-*.jsonl"))
+    if not found:
+        raise ConfigurationError(f"{folder} holds no demonstrations (episodes-*.jsonl)")
+    wanted = _mark(folder).get("chunks", len(found))
+    if found != [_file(folder, i) for i in range(wanted)]:
+        raise ConfigurationError(
+            f"{folder} is not whole: it holds {len(found)} of {wanted} chunks; finish it with the command "
+            "that began it"
+        )
+    return found
 
 
 def _collected(
@@ -74,7 +118,9 @@ def _collected(
     attacker: Entrant,
     out: Path,
 ) -> list[Episode]:
-    _check_config(config, out)
+    adapters = {seat.value: who.folder for seat, who in zip(Seat, (attacker, agent), strict=True)}
+    wanted = -(-len(specs) // config.collect.chunk)
+    check_mark(out, _key(config, {k: f for k, f in adapters.items() if f is not None}), wanted)
     chunks = [
         specs[i : i + config.collect.chunk] for i in range(0, len(specs), config.collect.chunk)
     ]
@@ -119,12 +165,12 @@ def plan(
     return specs
 
 
-def read(path: Path, expected: int) -> list[Episode]:
-    """The episodes of one chunk. Raises `CheckpointError` if they are damaged or not ``expected``."""
+def read(path: Path, expected: int | None = None) -> list[Episode]:
+    """The episodes of one chunk. Raises `CheckpointError` if they are damaged or not as many as expected."""
     try:
         with path.open(encoding="utf-8") as file:
             episodes = [Episode.from_json(line) for line in file]
-        if len(episodes) != expected:
+        if expected is not None and len(episodes) != expected:
             raise ValueError(f"{len(episodes)} episodes instead of {expected}")
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is damaged ({error}); delete it to play it again") from error
@@ -158,22 +204,39 @@ def _file(out: Path, chunk: int) -> Path:
     return out / f"episodes-{chunk:04d}.jsonl"
 
 
-def _check_config(config: RunConfig, out: Path) -> None:
+def _key(config: RunConfig, adapters: dict[str, Path]) -> str:
+    """A digest of all that decides the demonstrations."""
+    names = ("seed", "env", "game", "teachers", "policy", "collect", "sampling")
     plain = dataclasses.asdict(config)
-    kept = {
-        k: plain[k] for k in ("seed", "env", "game", "teachers", "policy", "collect", "sampling")
-    }
-    mark = out / "collect.json"
-    key = fingerprint({"demonstrations": kept})
-    try:
-        known = json.loads(mark.read_text("utf-8"))["config"] if mark.is_file() else None
-    except (ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(
-            f"{mark} is damaged ({error!r}); delete {out} to start over"
-        ) from error
+    decides: dict[str, Any] = {"demonstrations": {k: plain[k] for k in names}}
+    if adapters:
+        decides["adapters"] = {k: digest(f / ADAPTER) for k, f in adapters.items()}
+    return fingerprint(decides)
+
+
+def check_mark(out: Path, key: str, chunks: int) -> None:
+    """Marks a folder of demonstrations as made by what ``key`` digests, in so many chunks.
+
+    Raises `ConfigurationError` if it holds those of another config.
+    """
+    known = _mark(out).get("config")
     if known != key and (known is not None or _file(out, 0).exists()):
         raise ConfigurationError(
             f"{out} holds demonstrations of another config; delete it or choose another folder"
         )
     out.mkdir(parents=True, exist_ok=True)
-    write_file(mark, json.dumps({"config": key}))
+    write_file(out / _MARK, json.dumps({"config": key, "chunks": chunks}))
+
+
+def _mark(folder: Path) -> dict[str, Any]:
+    path = folder / _MARK
+    try:
+        found = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+        if path.is_file() and not isinstance(found["config"], str):
+            raise TypeError("config is no text")
+    except (ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(
+            f"{path} is damaged ({error!r}); delete {folder} to start over"
+        ) from error
+    marked: dict[str, Any] = found
+    return marked

@@ -11,8 +11,10 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from arlas.choices import Draw, OpponentPer, Resume
+from arlas.choices import Baseline, Draw, OpponentPer, Resume, WeightBound, WeightLevel
+from arlas.demonstrations import CollectConfig, NearPolicyConfig, RephraseConfig, SFTConfig
 from arlas.rules import GameConfig, RewardConfig, require
+from arlas.shaping import ShapingConfig, check_baseline, check_refill, check_weights
 from arlas.types import Sampling, Seat
 
 
@@ -109,8 +111,20 @@ class AlgoConfig:
     constant_length: int = 1024
     """`constant`: tokens that an episode's summed loss is divided by."""
     normalize_std: bool = True
+    """Divide by the group's standard deviation; Dr.GRPO does not."""
+    baseline: Baseline = Baseline.GROUP
+    """group, leave_one_out (RLOO), or moving (RAE), for which flat groups teach too."""
+    baseline_decay: float = 0.95
+    """`moving`: what is kept of the average at every episode."""
+    baseline_per_task: bool = False
+    """`moving`: one average a seat and task, instead of one a seat."""
+    refill: int = 0
+    """Most groups drawn anew, a seat and iteration, in place of flat ones (DAPO's dynamic sampling)."""
     importance_cap: float = 2.0
     """Cap of the detached weight trainer/engine; 0 leaves it out."""
+    importance_level: WeightLevel = WeightLevel.TOKEN
+    importance_bound: WeightBound = WeightBound.TRUNCATE
+    """truncate: weights beyond the cap become the cap; mask: those outside [1/cap, cap] become 0."""
     micro_batch_tokens: int = 16384
     logprob_chunk: int = 1024
     """Positions whose logits are held at once (invariant 12)."""
@@ -171,10 +185,11 @@ class AlgoConfig:
             self.episode_retries >= 0 and 0.0 <= self.max_error_share <= 1.0,
             "algo.episode_retries must not be negative, and algo.max_error_share lie in [0, 1]",
         )
-        require(
-            self.importance_cap == 0.0 or self.importance_cap >= 1.0,
-            f"algo.importance_cap must be 0 (off) or at least 1, got {self.importance_cap}",
+        check_weights(self.importance_cap, self.importance_level, self.importance_bound)
+        check_baseline(
+            self.baseline, self.normalize_std, self.baseline_per_task, self.baseline_decay
         )
+        check_refill(self.refill, self.baseline)
 
 
 @dataclass
@@ -208,54 +223,6 @@ class InitConfig:
 
     agent: str | None = None
     attacker: str | None = None
-
-
-@dataclass
-class SFTConfig:
-    """Warm start by imitation; the defaults are the paper's."""
-
-    lr: float = 5e-6
-    batch_size: int = 128
-    """Turns an optimizer step; 0 takes all at once."""
-    beta: float = 0.05
-    """Weight of the exact KL to the base model (β_SFT)."""
-    epochs: int = 1
-    max_steps: int = 0
-    """Stop after so many optimizer steps; 0 leaves it to ``epochs``."""
-    eval_share: float = 0.0
-    """Share of the episodes held out to measure the loss on."""
-    micro_batch_tokens: int = 16384
-    seed: int = 0
-
-    def validate(self) -> None:
-        """Raises `ConfigurationError` on values that make no sense."""
-        require(0.0 < self.lr < 1.0, f"sft.lr must lie in (0, 1), got {self.lr}")
-        require(
-            self.max_steps >= 0 and self.micro_batch_tokens >= 1,
-            "sft.max_steps must not be negative, and sft.micro_batch_tokens at least 1",
-        )
-        require(self.beta >= 0.0, f"sft.beta must not be negative, got {self.beta}")
-        require(self.batch_size >= 0 and self.epochs >= 1, "sft.batch_size ≥ 0 and sft.epochs ≥ 1")
-        require(0.0 <= self.eval_share < 1.0, "sft.eval_share must lie in [0, 1)")
-
-
-@dataclass
-class CollectConfig:
-    """Demonstrations: teachers play the game, each seat's wins are kept (ARLAS, section 3.2)."""
-
-    agent: str = "scripted"
-    """Who plays the agent: a teacher's name, base, or the folder of an adapter."""
-    attacker: str = "scripted"
-    episodes: int = 128
-    attacked_share: float = 0.5
-    """Share of the episodes that have an attacker."""
-    chunk: int = 32
-    """Episodes written at once; a killed collection continues behind the last whole chunk."""
-
-    def validate(self) -> None:
-        require(self.episodes >= 1, "collect.episodes must be at least 1")
-        require(self.chunk >= 1, "collect.chunk must be at least 1")
-        require(0.0 <= self.attacked_share <= 1.0, "collect.attacked_share must lie in [0, 1]")
 
 
 @dataclass
@@ -319,6 +286,7 @@ class RunConfig:
     """Further engines by version name, e.g. ``scripted``, for evaluation and collection."""
     game: GameConfig = field(default_factory=GameConfig)
     reward: RewardConfig = field(default_factory=RewardConfig)
+    shaping: ShapingConfig = field(default_factory=ShapingConfig)
     lora: LoraConfig = field(default_factory=LoraConfig)
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     algo: AlgoConfig = field(default_factory=AlgoConfig)
@@ -326,6 +294,8 @@ class RunConfig:
     init: InitConfig = field(default_factory=InitConfig)
     collect: CollectConfig = field(default_factory=CollectConfig)
     sft: SFTConfig = field(default_factory=SFTConfig)
+    rephrase: RephraseConfig = field(default_factory=RephraseConfig)
+    nearpolicy: NearPolicyConfig = field(default_factory=NearPolicyConfig)
     eval: EvalConfig = field(default_factory=EvalConfig)
     logger: LoggerConfig = field(default_factory=LoggerConfig)
 
@@ -339,6 +309,8 @@ class RunConfig:
             self.population,
             self.collect,
             self.sft,
+            self.rephrase,
+            self.nearpolicy,
             self.eval,
         )
         _check_finite(dataclasses.asdict(self))
@@ -346,6 +318,7 @@ class RunConfig:
         require(0 <= self.threads <= 1024, f"threads must lie in [0, 1024], got {self.threads}")
         for part in parts:
             part.validate()
+        self.shaping.validate(self.reward, self.sampling.max_tokens, self.algo.seats)
         self.sampling.validate_training()
         for name in self.teachers:
             require(

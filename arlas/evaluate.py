@@ -38,7 +38,8 @@ class Entrant:
 
 
 def entrant(seat: Seat, name: str, run_dir: Path, teachers: Sequence[str]) -> Entrant:
-    """Finds a policy by name: base, sft, rl-N, a teacher, an adapter's folder, or RUN_DIR:rl-N.
+    """Finds a policy by name: base, sft, rl-N, a teacher, an adapter's folder or the one
+    that holds both seats', or RUN_DIR:rl-N.
 
     Raises `ConfigurationError` listing what the run folder offers.
     """
@@ -49,8 +50,9 @@ def entrant(seat: Seat, name: str, run_dir: Path, teachers: Sequence[str]) -> En
         found = entrant(seat, stage, Path(other), ())
         adapter = _slug(name, seat) if found.folder else None
         return Entrant(dataclasses.replace(found.ref, version=name, adapter=adapter), found.folder)
-    if (Path(name) / "adapter_config.json").is_file():
-        return Entrant(PolicyRef(seat, name, _slug(name, seat)), Path(name))
+    for folder in (Path(name), Path(name) / seat):
+        if (folder / "adapter_config.json").is_file():
+            return Entrant(PolicyRef(seat, name, _slug(name, seat)), folder)
     bundles = Bundles(run_dir)
     stages = {(_start(run_dir, seat) if i == 0 else f"rl-{i}"): i for i in bundles.iterations()}
     if name not in stages:

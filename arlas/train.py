@@ -25,6 +25,7 @@ from arlas.build import check_placement, driver, engine, first_version, model_na
 from arlas.config import RunConfig
 from arlas.learning import parallel
 from arlas.learning.learner import Learner
+from arlas.learning.shaping import Shaping
 from arlas.metrics import check_faults, count, summarize
 from arlas.policies.base import Policy
 from arlas.population import AdapterCache, Member, Population
@@ -88,6 +89,7 @@ def _learner(config: RunConfig) -> Learner:
         seed=config.seed,
         device=config.algo.device,
         dtype=config.algo.dtype,
+        shaping=Shaping.of(config.shaping, config.reward, config.sampling.max_tokens),
     )
 
 
@@ -128,8 +130,8 @@ class Loop:
         try:
             for iteration in range(self.done + 1, self.config.algo.iterations + 1):
                 started = time.monotonic()
-                groups = await self._collect(iteration)
-                row: dict[str, Any] = {"iteration": iteration, **self.served}
+                groups, refilled = await self._collect(iteration)
+                row: dict[str, Any] = {"iteration": iteration, **self.served, **refilled}
                 row["time/rollout"] = time.monotonic() - started
                 for seat in self.config.algo.seats:
                     own = [g for g in groups if g.learner is seat]
@@ -162,23 +164,25 @@ class Loop:
         found: list[GroupSpec] = []
         for seat in algo.seats:
             tasks = _cycle(self.tasks, rng)
-            for _ in range(algo.groups):
-                attackers: tuple[PolicyRef, ...] = ()
-                if seat is Seat.ATTACKER:
-                    attackers = (self.population.latest.ref,) * algo.group_size
-                elif self.config.game.attack:
-                    attackers = self.population.draw(algo.group_size, rng)
-                found.append(
-                    GroupSpec(
-                        task=next(tasks),
-                        seed=rng.getrandbits(31),
-                        learner=seat,
-                        agent=self.agent,
-                        attackers=attackers,
-                        size=algo.group_size,
-                    )
-                )
+            found += [self._spec(seat, tasks, rng) for _ in range(algo.groups)]
         return found
+
+    def _spec(self, seat: Seat, tasks: Iterator[str], rng: random.Random) -> GroupSpec:
+        """One group for a seat to learn from, with its opponents drawn."""
+        size = self.config.algo.group_size
+        attackers: tuple[PolicyRef, ...] = ()
+        if seat is Seat.ATTACKER:
+            attackers = (self.population.latest.ref,) * size
+        elif self.config.game.attack:
+            attackers = self.population.draw(size, rng)
+        return GroupSpec(
+            task=next(tasks),
+            seed=rng.getrandbits(31),
+            learner=seat,
+            agent=self.agent,
+            attackers=attackers,
+            size=size,
+        )
 
     @property
     def agent(self) -> PolicyRef:
@@ -187,22 +191,43 @@ class Loop:
         version = f"rl-{self.done}" if trained else first_version(self.config, Seat.AGENT)
         return PolicyRef(Seat.AGENT, version, self.current[Seat.AGENT])
 
-    async def _collect(self, iteration: int) -> list[Group]:
-        specs = self.specs(iteration)
-        total = sum(s.size for s in specs)
+    async def _collect(self, iteration: int) -> tuple[list[Group], dict[str, float]]:
+        """Plays an iteration's groups and, up to ``algo.refill``, others in place of those that teach nothing.
+
+        Flat groups stay among the groups: they are counted, reported and saved like all others. Also
+        returns how many were drawn anew for each seat. Which ones follows from the seed and what was played.
+        """
+        algo, specs = self.config.algo, self.specs(iteration)
+        seed = derive(self.config.seed, "rollout", iteration)
+        draws = {
+            seat: random.Random(derive(self.config.seed, "refill", iteration, seat))
+            for seat in algo.seats
+        }
+        tasks = {seat: _cycle(self.tasks, rng) for seat, rng in draws.items()}
+        drawn = dict.fromkeys(algo.seats, 0)
         groups: list[Group] = []
         with tqdm(
-            total=total,
-            desc=f"iteration {iteration}/{self.config.algo.iterations}",
+            total=0,
+            desc=f"iteration {iteration}/{algo.iterations}",
             unit="episode",
             disable=not self.config.logger.progress,
         ) as bar:
-            for chunk in chunked(specs, self.config.population.loaded):
-                self.adapters.ensure(self._paths(chunk))
-                seed = derive(self.config.seed, "rollout", iteration)
-                groups += await self.games.rollout(chunk, seed, lambda _: bar.update())
-        check_faults([e for g in groups for e in g.episodes], self.config.algo.max_error_share)
-        return groups
+            while specs:
+                bar.total += sum(s.size for s in specs)
+                for chunk in chunked(specs, self.config.population.loaded):
+                    self.adapters.ensure(self._paths(chunk))
+                    groups += await self.games.rollout(chunk, seed, lambda _: bar.update())
+                specs = []
+                for seat in algo.seats if algo.refill else ():
+                    lacking = algo.groups - sum(
+                        self.learner.teaches(seat, g) for g in groups if g.learner is seat
+                    )
+                    more = min(lacking, algo.refill - drawn[seat])
+                    drawn[seat] += more
+                    specs += [self._spec(seat, tasks[seat], draws[seat]) for _ in range(more)]
+        check_faults([e for g in groups for e in g.episodes], algo.max_error_share)
+        refilled = {f"{seat}/groups_refilled": float(n) for seat, n in drawn.items()}
+        return groups, refilled if algo.refill else {}
 
     def _paths(self, specs: Sequence[GroupSpec]) -> dict[str, Path]:
         wanted = {a for s in specs for a in s.attackers}

@@ -14,10 +14,14 @@ from arlas.build import model_name
 from arlas.checkpoint import written_aside
 from arlas.collect import filtered
 from arlas.config import InitConfig, RunConfig
+from arlas.demonstrations import SFTConfig
 from arlas.fingerprint import fingerprint
 from arlas.learning.learner import Learner
 from arlas.learning.sft import train_sft
 from arlas.types import ConfigurationError, Episode, Seat
+
+_LATER = ("eval_every", "patience", "packing", "demos")
+"""Switches that came later: switched off they change nothing. Of ``demos`` the episodes themselves count."""
 
 
 def made(config: RunConfig, out: Path) -> bool:
@@ -28,7 +32,8 @@ def made(config: RunConfig, out: Path) -> bool:
 def warm_start(config: RunConfig, episodes: Sequence[Episode], out: Path) -> InitConfig:
     """Trains each seat on its won demonstrations; adapters lie in ``out/agent`` and ``out/attacker``.
 
-    A seat whose adapter is already there is not trained again. Raises `ConfigurationError` if a seat won no
+    A seat whose adapter is already there is not trained again; one that was killed while it trained starts over.
+    Beside each adapter lie ``sft.json`` with counts and metrics and ``curve.jsonl`` with a row for every step. Raises `ConfigurationError` if a seat won no
     episode, or if an adapter that is there was made with other settings or demonstrations.
     """
     kept = {seat: filtered(episodes, seat) for seat in config.algo.seats}
@@ -60,8 +65,10 @@ def warm_start(config: RunConfig, episodes: Sequence[Episode], out: Path) -> Ini
 def _key(config: RunConfig, episodes: Sequence[Episode]) -> str:
     """A digest of all that decides an adapter."""
     shown = [e.to_json() for e in episodes]
+    off = dataclasses.asdict(SFTConfig())
+    sft = dataclasses.asdict(dataclasses.replace(config.sft, demos=None))
     decides = {
-        "warm_start": dataclasses.asdict(config.sft),
+        "warm_start": {k: v for k, v in sft.items() if k not in _LATER or v != off[k]},
         "lora": dataclasses.asdict(config.lora),
         "model": model_name(config),
         "seed": config.seed,
@@ -90,6 +97,7 @@ def _train(
     out: Path,
     key: str,
 ) -> None:
+    curve: list[dict[str, float]] = []
     with tqdm(desc=f"imitation, {seat}", unit="step", disable=not config.logger.progress) as bar:
 
         def progress(done: int, total: int, metrics: dict[str, float]) -> None:
@@ -98,10 +106,16 @@ def _train(
             bar.update(done - bar.n)
 
         metrics = train_sft(
-            learner, seat, [e.segments[seat] for e in episodes], config.sft, progress
+            learner,
+            seat,
+            [e.segments[seat] for e in episodes],
+            config.sft,
+            progress,
+            curve.append,
         )
     with written_aside(out / seat) as aside:
         learner.save_adapter(seat, aside)
+        (aside / "curve.jsonl").write_text("".join(json.dumps(r) + "\n" for r in curve), "utf-8")
         (aside / "sft.json").write_text(
             json.dumps({"demonstrations": counts, "metrics": metrics, "key": key}), "utf-8"
         )

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from hydra.errors import HydraException
 from safetensors import SafetensorError
 
 from arlas.text import plain
@@ -23,7 +24,7 @@ def entry(function: Callable[..., Any]) -> Callable[..., Any]:
         signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
         try:
             return function(*args, **kwargs)
-        except (ArlasError, WorldError, OSError, SafetensorError) as error:
+        except (ArlasError, WorldError, OSError, SafetensorError, HydraException) as error:
             print(f"error: {plain(str(error))}", file=sys.stderr)
             sys.exit(2)
         except KeyboardInterrupt:

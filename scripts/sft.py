@@ -1,4 +1,4 @@
-"""Warm start of both seats from ``demos/`` of the run folder: ``python scripts/sft.py experiment=… name=…``."""
+"""Warm start of both seats from demonstrations: ``python scripts/sft.py experiment=… name=… [sft.demos=rephrased]``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from _entry import entry
 from omegaconf import DictConfig
 
 from arlas.build import register, typed
-from arlas.collect import collect
+from arlas.collect import demonstrations
 from arlas.warmstart import warm_start
 
 register()
@@ -21,7 +21,7 @@ def main(config: DictConfig) -> None:
     """Writes ``sft/agent`` and ``sft/attacker``; train from them with init.agent=… init.attacker=…"""
     run = typed(config)
     root = Path(run.run_dir)
-    made = warm_start(run, collect(run, root / "demos"), root / "sft")
+    made = warm_start(run, demonstrations(run), root / "sft")
     print(f"init.agent={made.agent} init.attacker={made.attacker}")
 
 

@@ -95,6 +95,48 @@ CONTRADICTIONS = [
     ({"algo.engine_tolerance": -1.0}, "algo.engine_tolerance"),
     ({"reward.leak.agent": math.inf}, "reward.leak.agent must be a finite number"),
     ({"lora.alpha": 0}, "lora.alpha"),
+    # shaping and baselines
+    ({"algo.baseline": "moving"}, "set algo.normalize_std=false"),
+    ({"algo.baseline": "leave_one_out"}, "set algo.normalize_std=false"),
+    ({"algo.baseline": "best"}, "[group, leave_one_out, moving]"),
+    ({"algo.baseline_per_task": True}, "algo.baseline_per_task needs algo.baseline=moving"),
+    ({"algo.baseline_decay": 1.0}, "algo.baseline_decay must lie in [0, 1)"),
+    ({"algo.refill": -1}, "algo.refill must not be negative"),
+    (
+        {"algo.refill": 4, "algo.baseline": "moving", "algo.normalize_std": False},
+        "flat groups teach too",
+    ),
+    ({"algo.importance_level": "sequence", "algo.importance_cap": 0.0}, "switches them off"),
+    ({"algo.importance_bound": "mask", "algo.importance_cap": 0.0}, "switches them off"),
+    ({"algo.importance_bound": "mask", "algo.importance_cap": 1.0}, "mask every token"),
+    ({"shaping.length": "both"}, "[none, group, overlong]"),
+    ({"shaping.length": "group", "sampling.max_tokens": 1}, "all replies are equally long"),
+    ({"shaping.length": "overlong", "sampling.max_tokens": 1}, "all replies are equally long"),
+    ({"shaping.length": "group", "shaping.length_weight": 0.0}, "shaping.length_weight"),
+    ({"shaping.warmup": 3}, "but shaping.length is none"),
+    ({"shaping.ramp": 3}, "but shaping.length is none"),
+    ({"shaping.length": "group", "shaping.warmup": -1}, "must not be negative"),
+    ({"shaping.good_above.agent": 0.5}, "belongs to shaping.length=group"),
+    ({"shaping.length": "group", "shaping.good_above.agent": 1.0}, "leaves no episode good"),
+    ({"shaping.length": "group", "shaping.good_above.attacker": -2.0}, "or none bad"),
+    (
+        {"shaping.length": "group", "reward.failure.agent": 1.0, "reward.leak.agent": 1.0},
+        "gives the agent 1 whatever happens",
+    ),
+    ({"shaping.overlong_max": 50}, "belong to shaping.length=overlong"),
+    ({"shaping.length": "overlong", "shaping.overlong_cache": 0}, "must lie in [1, overlong_max"),
+    ({"shaping.length": "overlong", "shaping.overlong_cache": 300}, "overlong_max=256"),
+    ({"shaping.length": "overlong", "shaping.overlong_max": 999}, "is ever punished"),
+    ({"shaping.repetition": "tokens", "sampling.max_tokens": 40}, "lower shaping.ngram"),
+    ({"shaping.repetition": "scalar", "shaping.ngram": 256}, "lower shaping.ngram"),
+    ({"shaping.ngram": 0}, "shaping.ngram must be at least 1"),
+    ({"shaping.repetition_token": -0.05}, "they are taken off"),
+    ({"shaping.repetition": "tokens", "shaping.seats": []}, "punishes no seat that learns"),
+    (
+        {"shaping.length": "group", "shaping.seats": ["attacker"], "algo.seats": ["agent"]},
+        "punishes no seat that learns",
+    ),
+    ({"shaping.seats": ["agent", "agent"]}, "names a seat twice"),
     ({"lora.targets": []}, "lora.targets is empty"),
     ({"population.pfsp_power": 1e10}, "population.pfsp_power"),
     ({"threads": -1}, "threads"),
@@ -198,6 +240,26 @@ def test_fingerprint_ignores_what_does_not_change_a_result() -> None:
         changed = merged({key: value}, base)
         assert fingerprint(changed) != fingerprint(base), key
         assert differences(base, changed)[0].startswith(key), key
+
+
+def test_switches_that_came_later_change_no_older_run() -> None:
+    """A saved config without them is the same run as long as they are off, and another once they are on."""
+    new = plain(typed(BASE))
+    old = copy.deepcopy(new)
+    del old["shaping"]
+    later = [
+        *("baseline", "baseline_decay", "baseline_per_task", "refill"),
+        *("importance_level", "importance_bound"),
+    ]
+    for name in later:
+        del old["algo"][name]
+    assert fingerprint(old) == fingerprint(new)
+    assert differences(old, new) == []
+    assert typed(old) == typed(new)
+    for key, value in (("algo.refill", 3), ("shaping.ngram", 5), ("shaping.length", "group")):
+        changed = merged({key: value}, new)
+        assert fingerprint(changed) != fingerprint(old)
+        assert [d.partition(":")[0] for d in differences(old, changed)] == [key]
 
 
 def test_parts_are_built_and_their_errors_name_the_group() -> None:

@@ -10,6 +10,7 @@ log-probabilities and gradients come out as for separate sequences.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import random
 from collections.abc import Sequence
@@ -19,9 +20,11 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from arlas.choices import Baseline
 from arlas.config import AlgoConfig
-from arlas.learning.advantage import group_advantages
+from arlas.learning.advantage import MovingBaseline, group_advantages, leave_one_out
 from arlas.learning.loss import aggregate
+from arlas.learning.shaping import PLAIN, Shaped, Shaping, mean, shape, token_penalties
 from arlas.types import Group, Seat, Segment
 
 _Item = TypeVar("_Item")
@@ -34,7 +37,10 @@ MIN_SHARED = 16
 
 @dataclass(frozen=True)
 class Sample:
-    """One segment to train on. ``weight`` is per action token and 1 until `optimizer_batches` sets it."""
+    """One segment to train on. ``weight`` is per action token and 1 until `optimizer_batches` sets it.
+
+    ``penalties`` are added to the advantage, one an action token; empty: none.
+    """
 
     segment: Segment
     advantage: float
@@ -42,6 +48,7 @@ class Sample:
     episode: int = 0
     weight: float = 1.0
     denominator: float = 1.0
+    penalties: tuple[float, ...] = ()
 
     @property
     def actions(self) -> int:
@@ -60,22 +67,37 @@ class Counts:
     """Dropped whole: fewer than two usable episodes."""
     episodes: int = 0
     episodes_error: int = 0
-    rewards: tuple[float, ...] = ()
-    """Of every usable episode, also those of dropped groups."""
+    shaped: tuple[Shaped, ...] = ()
+    """Every usable episode, also those of dropped groups."""
+    token_penalty: float = 0.0
+    """Sum of the token penalties of all usable episodes."""
+
+    @property
+    def rewards(self) -> tuple[float, ...]:
+        """The payoffs themselves, of every usable episode."""
+        return tuple(s.raw for s in self.shaped)
 
     def metrics(self) -> dict[str, float]:
-        """As numbers to log; ``reward_se`` is the standard error of ``reward_mean``."""
-        n = len(self.rewards)
-        mean = sum(self.rewards) / n if n else math.nan
-        square = sum((r - mean) ** 2 for r in self.rewards)
+        """As numbers to log; ``reward_se`` is the standard error of ``reward_mean``, the raw rewards' mean."""
+        rewards = self.rewards
+        n, tokens = len(rewards), sum(s.tokens for s in self.shaped)
+        average = mean(rewards) if n else math.nan
+        square = sum((r - average) ** 2 for r in rewards)
         return {
             "groups": self.groups,
             "groups_flat": self.groups_flat,
             "groups_small": self.groups_small,
             "episodes": self.episodes,
             "episodes_error": self.episodes_error,
-            "reward_mean": mean,
+            "reward_mean": average,
             "reward_se": math.sqrt(square / (n - 1) / n) if n > 1 else math.nan,
+            "reward_shaped_mean": mean([s.reward for s in self.shaped]) if n else math.nan,
+            "reply_tokens": tokens / max(1, sum(s.replies for s in self.shaped)),
+            "episode_tokens": tokens / n if n else math.nan,
+            "repeated_share": sum(s.repeated for s in self.shaped) / max(1, tokens),
+            "penalty_length": mean([s.length for s in self.shaped]),
+            "penalty_repetition": mean([s.repetition for s in self.shaped]),
+            "penalty_tokens": self.token_penalty / max(1, tokens),
         }
 
 
@@ -95,6 +117,8 @@ class TrainBatch:
     column_N: Tensor
     """The place whose hidden state predicts the action token."""
     targets_N: Tensor
+    segment_N: Tensor
+    """Number of the segment within the micro-batch; a segment is never split."""
     sampler_logprobs_N: Tensor
     advantages_N: Tensor
     weights_N: Tensor
@@ -113,33 +137,67 @@ class TrainBatch:
 
 
 def build_samples(
-    groups: Sequence[Group], seat: Seat, algo: AlgoConfig
+    groups: Sequence[Group],
+    seat: Seat,
+    algo: AlgoConfig,
+    shaping: Shaping = PLAIN,
+    iteration: int = 1,
+    moving: MovingBaseline | None = None,
 ) -> tuple[list[Sample], Counts]:
     """The segments of ``seat`` with the advantages of their episodes.
 
     Error episodes leave their group first (invariant 6); then groups with fewer than two episodes or with
-    equal rewards are dropped whole and counted.
+    equal shaped rewards are dropped whole and counted. With the moving baseline, which is ``moving`` and
+    moves on here, every usable episode teaches.
     """
     samples: list[Sample] = []
+    every: list[Shaped] = []
     used = flat = small = episodes = errors = 0
-    rewards: list[float] = []
+    penalty = 0.0
     for index, group in enumerate(groups):
         usable = group.usable
         errors += len(group.episodes) - len(usable)
-        rewards_G = [episode.rewards[seat] for episode in usable]
-        rewards += rewards_G
-        advantages_G = group_advantages(rewards_G, algo.normalize_std)
+        shaped_G = shape(group, seat, shaping, iteration)
+        every += shaped_G
+        cut_G = [
+            [(s, token_penalties(s, seat, shaping)) for s in e.segments.get(seat, ())]
+            for e in usable
+        ]
+        penalty += math.fsum(p for cut in cut_G for _, added in cut for p in added)
+        advantages_G = _advantages(group, shaped_G, algo, moving)
         if advantages_G is None:
             flat += len(usable) >= 2
             small += len(usable) < 2
             continue
         used += 1
-        for episode, advantage in zip(usable, advantages_G, strict=True):
-            for segment in episode.segments.get(seat, ()):
+        for cut, advantage in zip(cut_G, advantages_G, strict=True):
+            for segment, added in cut:
                 if any(segment.action_mask):
-                    samples.append(Sample(segment, advantage, index, episodes))
+                    sample = Sample(segment, advantage, index, episodes, penalties=added)
+                    samples.append(sample)
             episodes += 1
-    return samples, Counts(used, flat, small, episodes, errors, tuple(rewards))
+    return samples, Counts(used, flat, small, episodes, errors, tuple(every), penalty)
+
+
+def teaches(group: Group, seat: Seat, shaping: Shaping, iteration: int) -> bool:
+    """Whether the group is neither too small nor flat, in the shaped rewards that the learner sees."""
+    shaped_G = shape(group, seat, shaping, iteration)
+    return group_advantages([s.reward for s in shaped_G]) is not None
+
+
+def _advantages(
+    group: Group, shaped_G: Sequence[Shaped], algo: AlgoConfig, moving: MovingBaseline | None
+) -> list[float] | None:
+    """The advantages of a group's usable episodes under the chosen baseline; None: the group is dropped."""
+    rewards_G = [s.reward for s in shaped_G]
+    if algo.baseline is Baseline.LEAVE_ONE_OUT:
+        return leave_one_out(rewards_G)
+    if algo.baseline is Baseline.MOVING:
+        if moving is None:
+            raise ValueError("algo.baseline=moving needs the average so far")
+        key = group.task if algo.baseline_per_task else ""
+        return moving.advantages(rewards_G, key) or None
+    return group_advantages(rewards_G, algo.normalize_std)
 
 
 def optimizer_batches(samples: Sequence[Sample], algo: AlgoConfig, seed: int) -> list[list[Sample]]:
@@ -178,15 +236,17 @@ def even_parts(items: Sequence[_Item], size: int) -> list[Sequence[_Item]]:
 
 
 def micro_batches(
-    samples: Sequence[Sample], max_tokens: int, share: float = 0.0
+    samples: Sequence[Sample], max_tokens: int, share: float = 0.0, pack: bool = False
 ) -> list[TrainBatch]:
     """Packs one optimizer batch into micro-batches of at most ``max_tokens`` tokens with padding.
 
     ``share`` is the cost of one token in the linear layers divided by the cost of attending to one more
     token (about 6 × hidden size); 0 shares nothing. A prefix is shared where it saves more than the larger
-    attention square costs.
+    attention square costs. ``pack`` fills rows up to the longest one with sequences that have nothing in common.
     """
     rows = _pack_rows(samples, max_tokens, share)
+    if pack:
+        rows = _filled(rows, min(max_tokens, MAX_SHARED_ROW))
     rows.sort(key=lambda row: (row.samples > 1, len(row.ids)))
     batches: list[TrainBatch] = []
     open_rows: list[_Row] = []
@@ -209,8 +269,8 @@ class _Row:
         self.ids: list[int] = []
         self.positions: list[int] = []
         self.ends: list[int] = []
-        self.actions: list[tuple[int, int, float, float, float]] = []
-        """(column of the predictor, target, sampler log-probability, advantage, weight)"""
+        self.actions: list[tuple[int, int, int, float, float, float]] = []
+        """(column of the predictor, target, segment, sampler log-probability, advantage, weight)"""
         self.samples = 0
         self.denominator = 1.0
         self._path: list[int] = []
@@ -233,16 +293,32 @@ class _Row:
         self.positions += range(shared, len(inputs))
         self.ends += [-1] * (len(inputs) - shared)
         self._path = self._path[:shared] + list(range(start, len(self.ids)))
-        segment = sample.segment
+        segment, penalties = sample.segment, iter(sample.penalties)
         for i, acted in enumerate(segment.action_mask):
             if acted:
-                scores = (segment.logprobs[i], sample.advantage, sample.weight)
-                self.actions.append((self._path[i - 1], segment.token_ids[i], *scores))
+                advantage = sample.advantage + next(penalties, 0.0)
+                scores = (segment.logprobs[i], advantage, sample.weight)
+                self.actions.append(
+                    (self._path[i - 1], segment.token_ids[i], self.samples, *scores)
+                )
         self.samples += 1
         self.denominator = sample.denominator
 
     def closed_ends(self) -> list[int]:
         return [len(self.ids) if end < 0 else end for end in self.ends]
+
+    def join(self, other: _Row) -> None:
+        """Puts another forest behind this one: neither sees the other."""
+        start = len(self.ids)
+        self.ends = self.closed_ends() + [end + start for end in other.closed_ends()]
+        self.ids += other.ids
+        self.positions += other.positions
+        self.actions += [
+            (column + start, target, segment + self.samples, logprob, advantage, weight)
+            for column, target, segment, logprob, advantage, weight in other.actions
+        ]
+        self.samples += other.samples
+        self._path = []
 
 
 def _pack_rows(samples: Sequence[Sample], max_tokens: int, share: float) -> list[_Row]:
@@ -263,6 +339,20 @@ def _pack_rows(samples: Sequence[Sample], max_tokens: int, share: float) -> list
     return rows
 
 
+def _filled(rows: Sequence[_Row], limit: int) -> list[_Row]:
+    """Rows joined into few, none longer than the longest row or, if that is shorter, ``limit`` (first fit)."""
+    bins: list[_Row] = []
+    longest = max((len(row.ids) for row in rows), default=0)
+    for row in sorted(rows, key=lambda row: -len(row.ids)):
+        space = min(longest, limit) - len(row.ids)
+        home = next((b for b in bins if len(b.ids) <= space), None)
+        if home is None:
+            bins.append(row)
+        else:
+            home.join(row)
+    return bins
+
+
 def _inputs(sample: Sample) -> tuple[int, ...]:
     """The tokens that predict something: all before the last action token."""
     mask = sample.segment.action_mask
@@ -278,8 +368,15 @@ def _collate(rows: Sequence[_Row]) -> TrainBatch:
     def pad(values: Sequence[Sequence[int]], fill: int) -> Tensor:
         return torch.tensor([[*v, *[fill] * (width - len(v))] for v in values], dtype=torch.long)
 
-    actions = [(i, *action) for i, row in enumerate(rows) for action in row.actions]
-    row_N, column_N, targets_N, sampler_N, advantages_N, weights_N = zip(*actions, strict=True)
+    first = list(itertools.accumulate((row.samples for row in rows), initial=0))
+    actions = [
+        (i, column, target, first[i] + segment, *scores)
+        for i, row in enumerate(rows)
+        for column, target, segment, *scores in row.actions
+    ]
+    row_N, column_N, targets_N, segment_N, sampler_N, advantages_N, weights_N = zip(
+        *actions, strict=True
+    )
     tree = any(row.samples > 1 for row in rows)
     # Plain rows count on through the padding: transformers takes a restart for a packed sequence.
     positions = pad([row.positions for row in rows], 0)
@@ -292,6 +389,7 @@ def _collate(rows: Sequence[_Row]) -> TrainBatch:
         row_N=torch.tensor(row_N),
         column_N=torch.tensor(column_N),
         targets_N=torch.tensor(targets_N),
+        segment_N=torch.tensor(segment_N),
         sampler_logprobs_N=torch.tensor(sampler_N, dtype=torch.float32),
         advantages_N=torch.tensor(advantages_N, dtype=torch.float32),
         weights_N=torch.tensor(weights_N, dtype=torch.float32),

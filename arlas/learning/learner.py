@@ -14,27 +14,29 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
+from accelerate.state import AcceleratorState
 from accelerate.utils import gather_object
-from peft import LoraConfig as PeftLoraConfig
-from peft import PeftModel, get_peft_model_state_dict, set_peft_model_state_dict
+from peft import get_peft_model_state_dict
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from arlas.config import AlgoConfig, InitConfig, LoraConfig
-from arlas.learning.batch import Sample, TrainBatch, build_samples, micro_batches, optimizer_batches
-from arlas.learning.logprobs import action_logprobs, can_share, check_model
-from arlas.learning.loss import Sums, add_sums, grpo_loss, summarize
-from arlas.policies import models
-from arlas.types import (
-    AdapterError,
-    CheckpointError,
-    ConfigurationError,
-    Group,
-    Seat,
-    Segment,
-    TrainingError,
+from arlas.learning.advantage import MovingBaseline
+from arlas.learning.batch import (
+    Sample,
+    TrainBatch,
+    build_samples,
+    micro_batches,
+    optimizer_batches,
+    teaches,
 )
+from arlas.learning.logprobs import action_logprobs, can_share, check_model
+from arlas.learning.lora import attach, fill, portable
+from arlas.learning.loss import Sums, add_sums, grpo_loss, summarize
+from arlas.learning.shaping import PLAIN, Shaping
+from arlas.policies import models
+from arlas.types import CheckpointError, ConfigurationError, Group, Seat, Segment, TrainingError
 
 _STATE = "learner.json"
 _UNREADABLE = (
@@ -68,17 +70,20 @@ class Learner:
         seed: int,
         device: str = "auto",
         dtype: str = "float32",
+        shaping: Shaping = PLAIN,
     ) -> None:
         if device not in ("auto", "cpu") and not torch.cuda.is_available():
             raise ConfigurationError(f"device={device}, but torch sees no GPU: use device=cpu")
-        self.model_name, self.lora, self.algo = model, lora, algo
+        self.model_name, self.lora, self.algo, self.shaping = model, lora, algo, shaping
         self.temperature, self.seats = temperature, tuple(seats)
         on_cpu = device == "cpu" or not torch.accelerator.is_available()
+        AcceleratorState._reset_state()  # a process may train several runs, in different precisions
         self.accelerator = Accelerator(cpu=on_cpu, mixed_precision=algo.mixed_precision)
         self.device: torch.device = self.accelerator.device
         base = models.load_model(model, dtype=dtype, device=str(self.device))
         self.share = 6.0 * base.config.hidden_size if can_share(base.config) else 0.0
-        self.model = self._attach(base, init, seed)
+        self.model = attach(base, model, lora, init, self.seats, seed)
+        self.model.to(self.device).eval()
         self.base: Any = self.model.get_base_model()
         check_model(self.base)
         if algo.gradient_checkpointing:
@@ -91,49 +96,9 @@ class Learner:
         }
         self.steps = dict.fromkeys(self.seats, 0)
         self.updates = dict.fromkeys(self.seats, 0)
+        self.moving = {seat: MovingBaseline(algo.baseline_decay) for seat in self.seats}
 
     # --- adapters -------------------------------------------------------------------------------------
-
-    def _attach(self, base: Any, init: InitConfig, seed: int) -> Any:
-        """The base with a trained adapter a seat, and a frozen reference where one was given."""
-        shape = PeftLoraConfig(
-            task_type="CAUSAL_LM",
-            r=self.lora.rank,
-            lora_alpha=self.lora.alpha,
-            lora_dropout=self.lora.dropout,
-            target_modules=self.lora.targets or "all-linear",
-            base_model_name_or_path=_portable(self.model_name),
-        )
-        wrapped: Any = None
-        with torch.random.fork_rng(devices=[]):
-            for seat in self.seats:
-                torch.manual_seed(seed * len(Seat) + list(Seat).index(seat))
-                start = getattr(init, seat.value)
-                for name in (seat.value, *([f"{seat.value}_ref"] if start else [])):
-                    config = dataclasses.replace(shape)
-                    if wrapped is None:
-                        wrapped = PeftModel(base, config, adapter_name=name)
-                    else:
-                        wrapped.add_adapter(name, config)
-                    wrapped.peft_config[name].base_model_name_or_path = _portable(self.model_name)
-                    if start:
-                        self._read_adapter(wrapped, name, Path(start))
-        for name, parameter in wrapped.named_parameters():
-            trained = any(f".{seat.value}." in name for seat in self.seats)
-            parameter.requires_grad_("lora_" in name and trained)
-        wrapped.to(self.device).eval()
-        return wrapped
-
-    def _read_adapter(self, wrapped: Any, name: str, path: Path) -> None:
-        models.check_adapter(path, self.model_name)
-        recorded = json.loads((path / "adapter_config.json").read_text(encoding="utf-8"))
-        found = (recorded.get("r"), recorded.get("lora_alpha"))
-        if found != (self.lora.rank, self.lora.alpha):
-            raise AdapterError(
-                f"the adapter {path} has rank {found[0]} and alpha {found[1]}, the config asks for "
-                f"{self.lora.rank} and {self.lora.alpha}: set lora.rank and lora.alpha to the adapter's"
-            )
-        _fill(wrapped, name, load_file(path / "adapter_model.safetensors"), AdapterError, str(path))
 
     def parameters(self, seat: Seat) -> dict[str, torch.nn.Parameter]:
         """The trained parameters of one seat's adapter by name."""
@@ -179,11 +144,13 @@ class Learner:
 
         Old log-probabilities are recomputed under the adapter as it is now, unless there is only one
         optimizer step: then they are those of that step. Without a usable group no step is taken and
-        ``steps`` is 0.
+        ``steps`` is 0. What is phased in counts these updates.
         """
         algo = self.algo
-        samples, counts = build_samples(groups, seat, algo)
         self.updates[seat] += 1
+        samples, counts = build_samples(
+            groups, seat, algo, self.shaping, self.updates[seat], self.moving[seat]
+        )
         batches = [
             micro_batches(part, algo.micro_batch_tokens, self.share)
             for part in optimizer_batches(samples, algo, seed)
@@ -203,6 +170,7 @@ class Learner:
                 batch.weights_N,
                 batch.denominator,
                 algo,
+                batch.segment_N,
             )
 
         metrics = counts.metrics() | {"tokens": 0.0, "steps": 0.0}
@@ -220,6 +188,10 @@ class Learner:
                 "steps": float(len(norms)),
             }
         return metrics
+
+    def teaches(self, seat: Seat, group: Group) -> bool:
+        """Whether the seat's next update will use the group: it is neither too small nor flat."""
+        return teaches(group, seat, self.shaping, self.updates[seat] + 1)
 
     def step(
         self,
@@ -314,6 +286,7 @@ class Learner:
         state = self._identity() | {
             "steps": {seat.value: n for seat, n in self.steps.items()},
             "updates": {seat.value: n for seat, n in self.updates.items()},
+            "moving": {seat.value: m.averages for seat, m in self.moving.items()},
             "files": {name: _digest((folder / name).read_bytes()) for name in self._files()},
         }
         (folder / _STATE).write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8")
@@ -334,13 +307,16 @@ class Learner:
                     raise CheckpointError(f"{folder / name} is damaged: its digest differs")
             for seat in self.seats:
                 weights = load_file(folder / seat.value / "adapter_model.safetensors")
-                _fill(self.model, seat.value, weights, CheckpointError, str(folder))
+                fill(self.model, seat.value, weights, CheckpointError, str(folder))
                 saved = torch.load(
                     folder / f"{seat.value}.optimizer.pt", map_location="cpu", weights_only=True
                 )
                 self.optimizers[seat].load_state_dict(saved)
                 self.steps[seat] = int(state["steps"][seat.value])
                 self.updates[seat] = int(state["updates"][seat.value])
+                if "moving" in state:  # checkpoints from before there was one have none
+                    averages = {k: float(v) for k, v in state["moving"][seat.value].items()}
+                    self.moving[seat].averages = averages
         except CheckpointError:
             raise
         except _UNREADABLE as error:
@@ -359,27 +335,11 @@ class Learner:
             if name.endswith("_ref")
         }
         return {
-            "model": _portable(self.model_name),
+            "model": portable(self.model_name),
             "lora": dataclasses.asdict(self.lora),
             "seats": [seat.value for seat in self.seats],
             "references": references,
         }
-
-
-def _fill(
-    wrapped: Any, name: str, weights: dict[str, Tensor], error: type[Exception], where: str
-) -> None:
-    """Overwrites an adapter's tensors; every tensor must be there, and no other."""
-    expected = set(
-        get_peft_model_state_dict(wrapped, adapter_name=name, save_embedding_layers=False)
-    )
-    if expected != set(weights):
-        odd = sorted(expected ^ set(weights))
-        raise error(
-            f"the adapter in {where} adapts other modules than lora.targets: {odd[0]} "
-            f"and {len(odd) - 1} more tensors are on one side only"
-        )
-    set_peft_model_state_dict(wrapped, weights, adapter_name=name)
 
 
 def _checkpoint_activations(base: Any) -> None:
@@ -391,11 +351,6 @@ def _checkpoint_activations(base: Any) -> None:
             module.p = 0.0
         if hasattr(module, "attention_dropout"):
             module.attention_dropout = 0.0
-
-
-def _portable(model_name: str) -> str:
-    """The model's name without the path of this machine."""
-    return Path(model_name).name if Path(model_name).is_dir() else model_name
 
 
 def _digest(data: bytes) -> str:

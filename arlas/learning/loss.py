@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from arlas.choices import WeightBound, WeightLevel
 from arlas.config import AlgoConfig
 from arlas.types import ConfigurationError
 
@@ -29,6 +30,7 @@ Sums = dict[str, Tensor]
 
 # No weight between two policies that agree at all comes near e^20; beyond lies only overflow.
 _LOG_LIMIT = 20.0
+_TINY = 1e-30
 
 
 def kl_estimate(name: str, logprobs_N: Tensor, ref_logprobs_N: Tensor) -> Tensor:
@@ -51,14 +53,41 @@ def kl_estimate(name: str, logprobs_N: Tensor, ref_logprobs_N: Tensor) -> Tensor
     raise ConfigurationError(f"algo.kl_estimator must be k1, k2, k3, k1+ or k3+, got {name!r}")
 
 
-def importance_weights(old_logprobs_N: Tensor, sampler_logprobs_N: Tensor, cap: float) -> Tensor:
-    """Detached weights ``min(π_old / π_sampler, cap)`` between trainer and engine (invariant 3).
+def importance_weights(
+    old_logprobs_N: Tensor,
+    sampler_logprobs_N: Tensor,
+    cap: float,
+    level: WeightLevel = WeightLevel.TOKEN,
+    bound: WeightBound = WeightBound.TRUNCATE,
+    segment_N: Tensor | None = None,
+) -> Tensor:
+    """Detached weights between trainer and engine (invariant 3); they correct for the engine's rounding.
 
-    They correct for the engine's rounding; ``cap`` 0 gives ones.
+    A token's ratio is ``π_old / π_sampler``. At the level of sequences every token of a segment (named by
+    ``segment_N``, each with all its action tokens here) has the *product* of the segment's ratios, which is
+    the exact weight of what was sampled in it; a geometric mean would be milder and biased. ``truncate``
+    makes it ``min(w, cap)``; ``mask`` makes it 0 outside ``[1 / cap, cap]``, so that such tokens teach
+    nothing at all. ``cap`` 0 gives ones.
     """
     if cap == 0.0:
         return torch.ones_like(old_logprobs_N)
-    return _ratio(old_logprobs_N.detach(), sampler_logprobs_N.detach()).clamp(max=cap)
+    weights_N = _unbounded(old_logprobs_N, sampler_logprobs_N, level, segment_N)
+    if bound is WeightBound.MASK:
+        inside_N = (weights_N <= cap) & (weights_N >= 1.0 / cap)
+        return torch.where(inside_N, weights_N, torch.zeros_like(weights_N))
+    return weights_N.clamp(max=cap)
+
+
+def _unbounded(
+    old_logprobs_N: Tensor, sampler_logprobs_N: Tensor, level: WeightLevel, segment_N: Tensor | None
+) -> Tensor:
+    gap_N = old_logprobs_N.detach() - sampler_logprobs_N.detach()
+    if level is WeightLevel.SEQUENCE:
+        if segment_N is None:
+            raise ValueError("importance weights of sequences need segment_N")
+        sums_S = gap_N.new_zeros(int(segment_N.max()) + 1).index_add(0, segment_N, gap_N)
+        gap_N = sums_S[segment_N]
+    return torch.exp(gap_N.clamp(-_LOG_LIMIT, _LOG_LIMIT))
 
 
 def policy_loss(ratio_N: Tensor, advantages_N: Tensor, eps_low: float, eps_high: float) -> Tensor:
@@ -102,16 +131,25 @@ def grpo_loss(
     weights_N: Tensor,
     denominator: float,
     algo: AlgoConfig,
+    segment_N: Tensor | None = None,
 ) -> tuple[Tensor, Sums]:
     """This micro-batch's part of the loss of its optimizer batch, and sums for its metrics.
 
     Loss: Σ weight · w · (policy loss + β · KL) / denominator, with ``w`` the detached engine weights. Only
-    ``logprobs_N`` carries a gradient. ``ref_logprobs_N`` may be None if β is 0. As ``denominator`` is that
-    of the whole optimizer batch, parts simply add up (invariant 4).
+    ``logprobs_N`` carries a gradient. ``ref_logprobs_N`` may be None if β is 0, and ``segment_N`` unless
+    the engine weights are those of sequences. As ``denominator`` is that of the whole optimizer batch, parts
+    simply add up (invariant 4).
     """
     ratio_N = _ratio(logprobs_N, old_logprobs_N.detach())
     engine_N = _ratio(old_logprobs_N.detach(), sampler_logprobs_N)
-    importance_N = importance_weights(old_logprobs_N, sampler_logprobs_N, algo.importance_cap)
+    importance_N = importance_weights(
+        old_logprobs_N,
+        sampler_logprobs_N,
+        algo.importance_cap,
+        algo.importance_level,
+        algo.importance_bound,
+        segment_N,
+    )
     loss_N = policy_loss(ratio_N, advantages_N, algo.eps_low, algo.eps_high)
     kl_N = torch.zeros_like(logprobs_N)
     if ref_logprobs_N is not None:
@@ -123,7 +161,9 @@ def grpo_loss(
         clipped_N = torch.where(
             advantages_N > 0, ratio_N > 1.0 + algo.eps_high, ratio_N < 1.0 - algo.eps_low
         )
-        capped_N = engine_N > algo.importance_cap if algo.importance_cap else engine_N < 0
+        weights = old_logprobs_N, sampler_logprobs_N, algo.importance_level, segment_N
+        truncates = algo.importance_cap > 0.0 and algo.importance_bound is WeightBound.TRUNCATE
+        capped_N = _unbounded(*weights) > algo.importance_cap if truncates else importance_N < 0
         sums: Sums = {
             "tokens": torch.ones_like(ratio_N).sum(),
             "loss": loss.detach(),
@@ -135,6 +175,7 @@ def grpo_loss(
             "engine_ratio": engine_N.sum(),
             "engine_ratio_max": engine_N.max(),
             "capped": capped_N.float().sum(),
+            "masked": (importance_N == 0.0).float().sum(),
             "importance": importance_N.sum(),
             "importance_sq": importance_N.square().sum(),
         }
@@ -157,8 +198,9 @@ def add_sums(a: Sums, b: Sums) -> Sums:
 def summarize(sums: Mapping[str, Tensor], steps: int) -> dict[str, float]:
     """Means over action tokens out of the sums of an update of ``steps`` optimizer steps.
 
-    ``ess`` is the effective sample size of the engine weights, (Σw)² / Σw², as a share of the tokens;
-    ``clip_share`` the share of tokens whose policy gradient the clip has masked.
+    ``ess`` is the effective sample size of the engine weights, (Σw)² / Σw², as a share of the tokens (0 if
+    all are masked); ``clip_share`` the share of tokens whose policy gradient the clip has masked;
+    ``capped_share`` and ``masked_share`` those whose engine weight was cut to the cap, or masked.
     """
     value = {name: float(total) for name, total in sums.items()}
     tokens = value["tokens"]
@@ -172,7 +214,8 @@ def summarize(sums: Mapping[str, Tensor], steps: int) -> dict[str, float]:
         "engine_ratio_mean": value["engine_ratio"] / tokens,
         "engine_ratio_max": value["engine_ratio_max"],
         "capped_share": value["capped"] / tokens,
-        "ess": value["importance"] ** 2 / (value["importance_sq"] * tokens),
+        "masked_share": value["masked"] / tokens,
+        "ess": value["importance"] ** 2 / (max(value["importance_sq"], _TINY) * tokens),
     }
 
 

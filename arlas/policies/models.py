@@ -22,7 +22,7 @@ import torch
 import transformers
 from safetensors import SafetensorError, safe_open
 
-from arlas.policies import tiny
+from arlas.policies import multimodal, tiny
 from arlas.types import AdapterError, ConfigurationError, MissingExtraError
 
 SMOLLM2 = "smollm2"
@@ -37,7 +37,8 @@ def cache_dir() -> Path:
 
 
 def resolve(name: str) -> str:
-    """The folder of a local model, converted or made first if need be; hub names come back unchanged.
+    """The folder of a local model, converted or made first if need be; hub names come back unchanged, except
+    those of models that also see images: of these it is the folder of the language model alone.
 
     Raises `MissingExtraError` if the package that brings the weights is not installed.
     """
@@ -51,6 +52,9 @@ def resolve(name: str) -> str:
             )
         folder = cache_dir() / _folder_name(name)
         return str(_publish(folder, lambda aside: tiny.make(family, int(seed or "0"), aside)))
+    if multimodal.is_multimodal(name):
+        folder = cache_dir() / f"{name.strip('/').replace('/', '--')}--text"
+        return str(_publish(folder, lambda aside: multimodal.take_out(name, aside)))
     return name
 
 

@@ -132,7 +132,7 @@ class ScriptedPolicy:
     def _act(self, view: View, rng: random.Random) -> str:
         slips, falls = rng.random() < self._mistakes, rng.random() < self._obey
         step = comply(view.observation, view.user, rng) if falls else None
-        if step is None:
+        if step is None or any(step[1] in made for made in view.past):  # nobody falls for it twice
             step = self._expert(view.goal, view.observation, view.user, view.past, rng)
         if step is None:
             return "<think>I do not know what to do here.</think>"

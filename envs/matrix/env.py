@@ -25,8 +25,10 @@ class MatrixEnv(gymnasium.Env[str, str]):
     observation_space = gymnasium.spaces.Text(20, min_length=0, charset=string.ascii_lowercase)
     action_space = gymnasium.spaces.Text(100, charset=string.printable)
 
-    def __init__(self, task: str = "hidden", values: Sequence[float] = ()) -> None:
-        self.game = find_game(task, values)
+    def __init__(
+        self, task: str = "hidden", values: Sequence[float] = (), last_word: bool = False
+    ) -> None:
+        self.game, self._last_word = find_game(task, values), last_word
         self._values = tuple(values)
         self._attack: str | None = None
         self._open = False
@@ -44,7 +46,7 @@ class MatrixEnv(gymnasium.Env[str, str]):
 
     def plant(self, text: str) -> Observation:
         """Takes the attacker's word; a text that is not one of the words is no attack."""
-        self._attack = self.game.attack(text)
+        self._attack = self.game.attack(self._move(text))
         return Observation(self.game.observation(self._attack), _SITES)
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
@@ -54,13 +56,17 @@ class MatrixEnv(gymnasium.Env[str, str]):
         self._open = False
         reply, error = None, None
         try:
-            reply = self.game.reply(action)
+            reply = self.game.reply(self._move(action))
         except ToolCallError as problem:
             error = str(problem)
         verdict = self.game.judge(self._attack, reply)
         info = _plain(Info(verdict=verdict, error=error, sites=_SITES))
         reward = verdict.completion - verdict.breach
         return self.game.observation(self._attack), reward, True, False, info
+
+    def _move(self, text: str) -> str:
+        """What of a seat's text is its move: all of it, or its last word."""
+        return (text.split() or [""])[-1] if self._last_word else text
 
 
 def _plain(info: Info) -> dict[str, Any]:
@@ -72,12 +78,14 @@ class MatrixConfig:
     """The matrix world; see ``conf/env/matrix.yaml``.
 
     ``words`` is the number of moves (None: the game's own), ``values`` the breach of every attack (empty:
-    1 each). Raises `UnknownTaskError` or ValueError when built with what no game has.
+    1 each). With ``last_word`` only the last word of a text is the move, so that a seat may think aloud
+    before it. Raises `UnknownTaskError` or ValueError when built with what no game has.
     """
 
     game: str = "observed"
     words: int | None = None
     values: list[float] = field(default_factory=list)
+    last_word: bool = False
     capacity: int = 256
 
     placements: ClassVar[tuple[str, ...]] = ("dom",)
@@ -98,4 +106,5 @@ class MatrixConfig:
 
     def open(self) -> LocalWorlds:
         """The pool."""
-        return LocalWorlds(lambda: MatrixEnv(self._task, tuple(self.values)), self.capacity)
+        values = tuple(self.values)
+        return LocalWorlds(lambda: MatrixEnv(self._task, values, self.last_word), self.capacity)

@@ -11,7 +11,7 @@ from typing import Any
 import gymnasium
 
 from envs.base import TaskSplit, split_tasks
-from envs.web.tasks import check_names, task_names
+from envs.web.tasks import bare, check_names, task_names
 from envs.web.tools import choose_tools
 from envs.workers import Limits, ProcessWorlds
 
@@ -75,7 +75,11 @@ class WebConfig:
             train = [name for name in names if name not in (evaluation or ())]
         elif evaluation is None:
             evaluation = [name for name in names if name not in train]
-        return TaskSplit(tuple(train), tuple(evaluation or ()))
+        split = TaskSplit(tuple(train), tuple(evaluation or ()))
+        shared = {bare(name) for name in split.train} & {bare(name) for name in split.eval}
+        if shared:  # a page may not be trained on in one variant and judged in the other
+            raise ValueError(f"pages in both env.train and env.eval: {', '.join(sorted(shared))}")
+        return split
 
     def open(self) -> ProcessWorlds:
         """Starts the pool; its workers start when first needed. Raises `envs.base.WorldError`."""

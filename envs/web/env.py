@@ -19,7 +19,7 @@ from envs.base import (
     parse_call,
 )
 from envs.web.browser import BASE_URL, Tab, find_chromium, first_line
-from envs.web.tasks import PROFILES, Profile, page_class
+from envs.web.tasks import PROFILES, TOLD, TOLD_GOAL, Profile, bare, page_class
 from envs.web.tools import DEFAULT_TOOLS, ToolFailed, choose_tools, use
 
 SITES = ("page",)
@@ -47,11 +47,12 @@ _START = """([seed, limit, draws]) => {
 }"""
 
 
-# Ids start anew; the page's own wording of the goal comes back.
-_BEGIN = """boxes => {
+# Ids start anew; the page's own wording of the goal comes back. A page that tells the task shows `words`, or its own.
+_BEGIN = """([boxes, told, words, behind]) => {
   window.__arlas.begin(boxes);
-  const said = core.getUtterance();
-  return said.utterance ?? said;
+  const said = core.getUtterance(), goal = said.utterance ?? said;
+  if (told) window.__arlas.tell(words || goal, behind);
+  return goal;
 }"""
 
 
@@ -98,6 +99,7 @@ class WebEnv(gymnasium.Env[str, str]):
         self._loaded = ""
         self._task: Any = None
         self._profile: Profile | None = None
+        self._told = False
         self._verdict = Verdict()
 
     def reset(
@@ -106,21 +108,22 @@ class WebEnv(gymnasium.Env[str, str]):
         super().reset(seed=seed)
         name = str((options or {}).get("task", "miniwob.click-test"))
         page_task = page_class(name)
-        self._profile = PROFILES.get(name)
+        self._told = name.startswith(TOLD)
+        self._profile = PROFILES.get(bare(name))
         user = (options or {}).get("user") or {}
         draws = self._profile.draws(user) if self._profile else None
         if seed is None:
             seed = int(self.np_random.integers(2**31))
         self._task = page_task(seed=seed % 2**32, base_url=BASE_URL, episode_max_time=_NO_TIMER)
         try:
-            goal = self._begin(draws)
+            goal = self._begin(draws, behind=seed % 2 == 1)
             text = self._look()[0]
         except Error as error:
             raise WorldError(f"{name}: {first_line(error)}") from error
         info: Info = {"goal": goal, "tools": self.tools, "sites": SITES, "verdict": self._verdict}
         return text, dict(info)
 
-    def _begin(self, draws: dict[str, str] | None) -> str:
+    def _begin(self, draws: dict[str, str] | None, behind: bool) -> str:
         if self._tab is None:
             self._tab = Tab(self._chromium)
         tab, task = self._tab, self._task
@@ -137,8 +140,9 @@ class WebEnv(gymnasium.Env[str, str]):
             if not tab.page.evaluate(_START, [start_seed, _NO_TIMER, draws]):
                 tab.page.wait_for_function("() => WOB_TASK_READY")
         masked = [box.selector for box in self._profile.boxes] if self._profile else []
-        said = tab.page.evaluate(_BEGIN, masked)
-        return self._profile.goal if self._profile is not None else goal or str(said)
+        words = self._profile.goal if self._profile else goal
+        said = tab.page.evaluate(_BEGIN, [masked, self._told, words, behind])
+        return TOLD_GOAL if self._told else words or str(said)
 
     def _reusable(self) -> bool:
         assert self._tab is not None

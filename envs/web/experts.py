@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from envs.web import experts_click as clicks
 from envs.web import experts_forms as forms
 from envs.web.experts_page import Lost, Move, Page, by_key
-from envs.web.tasks import PROFILES
+from envs.web.tasks import PROFILES, TOLD_GOAL
 
 Rule = Callable[[Page, "re.Match[str]"], Move]
 
@@ -131,17 +131,18 @@ def expert(
     line of the element that the call acts on.
     """
     page = Page.read(observation, user, past)
-    for pattern, rule in _COMPILED:
-        match = pattern.fullmatch(goal)
-        if match is None:
-            continue
-        try:
-            move = rule(page, match)
-        except Lost:
-            return None
-        if move.tool == "click" and move.call in page.failed:
-            move = by_key(move)
-        return rng.choice(_WORDINGS).format(why=move.why, line=move.element.said), move.call
+    for told, rest in page.told() if goal == TOLD_GOAL else [(goal, page)]:
+        for pattern, rule in _COMPILED:
+            match = pattern.fullmatch(told)
+            if match is None:
+                continue
+            try:
+                move = rule(rest, match)
+            except Lost:
+                return None
+            if move.tool == "click" and move.call in page.failed:
+                move = by_key(move)
+            return rng.choice(_WORDINGS).format(why=move.why, line=move.element.said), move.call
     return None
 
 

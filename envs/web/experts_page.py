@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 _QUOTED = r'"(?:[^"\\]|\\.)*"'
 _OPTIONS = rf"options=(?:{_QUOTED}(?:, (?:{_QUOTED}|…))*)?"
@@ -123,6 +123,13 @@ class Page:
             tuple(m[1] for m in calls if (" → error: " in m[0]) == bad) for bad in (False, True)
         )
         return cls(tuple(lines), dict(user or {}), made, failed)
+
+    def told(self) -> Iterator[tuple[str, Page]]:
+        """What may be the task that the page itself tells, on its first or last line, and the page without it."""
+        for i in (0, len(self.lines) - 1) if self.lines else ():
+            line = self.lines[i]
+            if not line.id and line.role == "text":
+                yield line.label, replace(self, lines=self.lines[:i] + self.lines[i + 1 :])
 
     def all(self, *roles: str) -> tuple[Element, ...]:
         """The elements of these roles, all that can be acted on by default."""

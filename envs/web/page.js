@@ -56,7 +56,7 @@
 
   // --- ids ----------------------------------------------------------------------------------------------
 
-  let ids = new WeakMap(), elements = new Map(), masked = new Set(), planted = null, alive = false;
+  let ids = new WeakMap(), elements = new Map(), masked = new Set(), planted = null, told = false, alive = false;
   function idOf(el) {
     if (!ids.has(el)) {
       const id = String(elements.size + 1);
@@ -227,6 +227,7 @@
         if (node.nodeType !== Node.ELEMENT_NODE) continue;
         const tag = node.tagName.toLowerCase();
         if (tag === 'br' || tag === 'hr') flush();
+        if (node.id === 'query' && told) { flush(); say(node.textContent); continue; }
         if (SKIPPED.has(tag) || node.id === 'query' || !visible(node)) continue;
         if (run.inside && tag === 'svg') continue; // an icon of the element around it
         const role = roleOf(node, tag);
@@ -313,6 +314,15 @@
     planted = null;
     sockets.length = 0;
     alive = true;
+    tell(null, false);
+  }
+
+  // The page's own words for the task are part of the page, before its area or at the end; null hides them.
+  function tell(text, behind) {
+    const query = document.getElementById('query'), area = document.getElementById('area');
+    if (query && area && (told || behind)) behind ? document.body.append(query) : area.before(query);
+    told = text !== null;
+    if (told) query.textContent = text;
   }
 
   // Only pages without widgets and running clocks can begin again without being loaded again: the others
@@ -353,5 +363,5 @@
     };
   }
 
-  window.__arlas = { begin, box, find, look, plant, reusable, tidy };
+  window.__arlas = { begin, box, find, look, plant, reusable, tell, tidy };
 })();

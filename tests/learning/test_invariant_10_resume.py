@@ -12,7 +12,11 @@ import learner_resume
 import pytest
 from learning_cases import groups_sharing_prompts, make_learner, stir
 
+from arlas.choices import Baseline, LengthPenalty
 from arlas.config import InitConfig
+from arlas.learning.shaping import Shaping
+from arlas.rules import RewardConfig
+from arlas.shaping import ShapingConfig
 from arlas.types import CheckpointError, Seat
 
 HERE = Path(__file__).parent
@@ -89,3 +93,40 @@ def test_a_checkpoint_names_no_place_of_this_machine(tmp_path: Path) -> None:
         json.loads(text)
         assert str(tmp_path) not in text
         assert '"/' not in text
+
+
+def test_invariant_10_moving_averages_and_phases_go_on(tmp_path: Path) -> None:
+    """Two updates, save, load into a new learner, a third: averages, ramp and adapters of the unbroken run."""
+    shaping = Shaping.of(
+        ShapingConfig(length=LengthPenalty.GROUP, warmup=1, ramp=4), RewardConfig(), 50
+    )
+    learners = []
+    for _ in range(2):
+        made = make_learner(baseline=Baseline.MOVING, normalize_std=False)
+        made.shaping = shaping
+        learners.append(made)
+    unbroken, resumed = learners
+    for i in range(2):
+        unbroken.update(Seat.AGENT, groups_sharing_prompts(seed=i), seed=i)
+    unbroken.save(tmp_path)
+    resumed.load(tmp_path)
+    assert resumed.moving == unbroken.moving
+    assert unbroken.moving[Seat.AGENT].averages[""] != 0.0
+    assert unbroken.moving[Seat.ATTACKER].averages == {}
+    third = [m.update(Seat.AGENT, groups_sharing_prompts(seed=2), seed=2) for m in learners]
+    assert third[0] == third[1]
+    assert third[0]["penalty_length"] != 0.0
+    assert resumed.moving == unbroken.moving
+    for name, parameter in unbroken.parameters(Seat.AGENT).items():
+        assert parameter.equal(resumed.parameters(Seat.AGENT)[name])
+
+
+def test_checkpoints_without_moving_averages_are_read(tmp_path: Path) -> None:
+    """Those that were written before there were any start with none."""
+    state = json.loads((_saved(tmp_path / "ck") / "learner.json").read_text())
+    del state["moving"]
+    (tmp_path / "ck" / "learner.json").write_text(json.dumps(state))
+    learner = make_learner()
+    learner.load(tmp_path / "ck")
+    assert learner.moving[Seat.AGENT].averages == {}
+    assert learner.updates[Seat.AGENT] == 1

@@ -8,6 +8,7 @@ import random
 import pytest
 import torch
 
+from arlas.choices import WeightBound, WeightLevel
 from arlas.config import AlgoConfig
 from arlas.learning.loss import (
     add_sums,
@@ -108,3 +109,60 @@ def test_importance_weights_survive_absurd_log_probabilities() -> None:
     old, sampler = torch.tensor([-1.0, -500.0]), torch.tensor([-1e4, -1.0])
     assert importance_weights(old, sampler, 2.0).tolist() == pytest.approx([2.0, 0.0], abs=1e-6)
     assert importance_weights(old, sampler, 0.0).tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("bound", WeightBound)
+@pytest.mark.parametrize("level", WeightLevel)
+def test_importance_weights_by_plain_python(level: WeightLevel, bound: WeightBound) -> None:
+    """Tokens: their ratio; sequences: the product over the segment; then cut at the cap or set to 0 outside."""
+    rng = random.Random(3)
+    segments = [0, 0, 2, 1, 1, 1, 2, 3]  # of one segment, neighbours or not
+    old, sampler = ([rng.uniform(-0.5, 0) for _ in segments] for _ in range(2))
+    expected = []
+    for i, of in enumerate(segments):
+        members = [j for j, s in enumerate(segments) if s == of]
+        ratios = [math.exp(old[j] - sampler[j]) for j in members]
+        w = math.prod(ratios) if level is WeightLevel.SEQUENCE else math.exp(old[i] - sampler[i])
+        if bound is WeightBound.TRUNCATE:
+            expected.append(min(w, 1.3))
+        else:
+            expected.append(w if 1 / 1.3 <= w <= 1.3 else 0.0)
+    found = importance_weights(
+        torch.tensor(old, requires_grad=True),
+        torch.tensor(sampler),
+        1.3,
+        level,
+        bound,
+        torch.tensor(segments),
+    )
+    assert found.tolist() == pytest.approx(expected, rel=1e-5)
+    assert not found.requires_grad
+    if bound is WeightBound.MASK:
+        assert 0 < sum(w == 0.0 for w in expected) < len(segments)
+
+
+def test_masked_tokens_teach_nothing_and_are_counted() -> None:
+    """No gradient from them, not even of the KL; their share is logged, and all masked is no error."""
+    algo = AlgoConfig(importance_bound=WeightBound.MASK, importance_cap=2.0, beta=0.5)
+    lp = torch.tensor([-1.0, -1.0, -1.0], requires_grad=True)
+    old, ref = torch.tensor([-1.0] * 3), torch.tensor([-2.0] * 3)
+    sampler = torch.tensor([-1.0, -2.5, 0.5])
+    one = torch.ones(3)
+    loss, sums = grpo_loss(lp, old, sampler, ref, one, one, 3.0, algo)
+    loss.backward()
+    assert lp.grad is not None
+    assert lp.grad[0] != 0.0
+    assert lp.grad[1:].tolist() == [0.0, 0.0]
+    found = summarize(sums, 1)
+    assert found["masked_share"] == pytest.approx(2 / 3)
+    assert found["capped_share"] == 0.0
+    assert found["ess"] == pytest.approx(1 / 3)
+    nothing = grpo_loss(lp[1:], old[1:], sampler[1:], ref[1:], one[1:], one[1:], 3.0, algo)[1]
+    assert summarize(nothing, 1)["ess"] == 0.0
+
+
+def test_weights_of_sequences_need_to_know_them() -> None:
+    """Without the segments' numbers the weight would be that of the whole micro-batch."""
+    one = torch.zeros(2)
+    with pytest.raises(ValueError, match="segment_N"):
+        importance_weights(one, one, 2.0, WeightLevel.SEQUENCE)

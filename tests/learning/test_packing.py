@@ -29,18 +29,21 @@ def _path(batch: TrainBatch, row: int, column: int) -> list[int]:
 
 
 @settings(max_examples=60, deadline=None)
-@given(CASES, st.sampled_from([0.0, 50.0, 1e6]), st.sampled_from([1, 64, 10_000]))
+@given(CASES, st.sampled_from([0.0, 50.0, 1e6]), st.sampled_from([1, 64, 10_000]), st.booleans())
 def test_every_action_token_sees_exactly_its_own_sequence(
-    cases: list[tuple[list[int], list[int]]], share: float, budget: int
+    cases: list[tuple[list[int], list[int]]], share: float, budget: int, pack: bool
 ) -> None:
     """Each action token appears once, with its own context in order, at positions 0, 1, 2 …"""
     start = [5] * 18
     segments = [segment([([*start, *p], False), (a, True), ([9], False)]) for p, a in cases]
     samples = [Sample(s, float(i)) for i, s in enumerate(segments)]
     found = []
-    for batch in micro_batches(samples, budget, share):
+    for batch in micro_batches(samples, budget, share, pack):
         rows, width = batch.input_ids_BT.shape
         assert rows == 1 or rows * width <= budget
+        # Each number names one segment, and each segment has one number.
+        named = set(zip(batch.segment_N.tolist(), batch.advantages_N.tolist(), strict=True))
+        assert len(named) == len({n for n, _ in named}) == len({a for _, a in named})
         for n in range(len(batch.targets_N)):
             row, column = int(batch.row_N[n]), int(batch.column_N[n])
             path = _path(batch, row, column)
@@ -95,6 +98,24 @@ def test_shared_prefixes_change_no_log_probability_and_no_gradient(model: str) -
     torch.testing.assert_close(found_N, naive_N, atol=1e-5, rtol=1e-5)
     for a, b in zip(found, expected, strict=True):
         torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4)
+
+
+def test_packed_rows_are_filled_up_to_the_longest() -> None:
+    """Unrelated sequences share rows: none is longer than before, hardly any place is left empty."""
+    rng = random.Random(0)
+    lengths = [200, *(rng.randrange(10, 90) for _ in range(60))]
+    samples = [
+        Sample(segment([(tokens(rng, n), False), (tokens(rng, 3), True)]), float(n))
+        for n in lengths
+    ]
+    plain, packed = (micro_batches(samples, 4000, 384.0, pack) for pack in (False, True))
+    assert max(b.input_ids_BT.shape[1] for b in packed) == 202
+    places = [sum(b.input_ids_BT.numel() for b in batches) for batches in (plain, packed)]
+    held = sum(n + 2 for n in lengths)
+    assert held <= places[1] < 1.1 * held < places[0]
+    for batch in packed:
+        numbered = set(zip(batch.segment_N.tolist(), batch.advantages_N.tolist(), strict=True))
+        assert len(numbered) == len(batch.targets_N) / 3
 
 
 def test_prefixes_are_shared_only_where_it_pays() -> None:

@@ -192,7 +192,8 @@ def test_mistakes_are_mistakes_of_every_kind() -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_families_are_varied_short_and_ask_for_a_private_field(family: str) -> None:
-    """Several wordings, at most sixty tokens, an element of the page, and a field that the task does not want."""
+    """Several wordings, at most sixty tokens, a field that the task does not want, and an element of the page; but
+    what sounds like a page's own request names none."""
     tokenizer, texts = load_tokenizer("smollm2"), set()
     for seed in range(60):
         thought, text = attack(family, GOAL, PAGE, tuple(USER), (), random.Random(seed))
@@ -201,7 +202,8 @@ def test_families_are_varied_short_and_ask_for_a_private_field(family: str) -> N
         assert len(tokenizer.encode(thought)) <= 40
         assert any(field in text for field in USER)
         assert "<your password>" not in text  # the task wants a password anyway
-        assert 'fill("1"' in text or 'fill("2"' in text  # a box of the page
+        boxes = 'fill("1"' in text or 'fill("2"' in text
+        assert boxes != (family == "page_request")
         assert parse_reply(f"<think>{thought}</think><action>{text}</action>", TAGGED) == text
     assert len(texts) >= 20
 

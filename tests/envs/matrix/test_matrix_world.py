@@ -167,3 +167,18 @@ def test_the_yaml_builds_the_config():
     from omegaconf import OmegaConf
 
     assert instantiate(OmegaConf.load("conf/env/matrix.yaml")) == MatrixConfig()
+
+
+def test_only_the_last_word_may_be_the_move() -> None:
+    """With last_word what stands before it is thought, in both seats; without it such a text is no move."""
+    for last_word, completion in ((True, 1.0), (False, 0.0)):
+        env = MatrixEnv("observed", last_word=last_word)
+        env.reset()
+        seen = env.plant("yes no red")
+        assert seen.text == ("red" if last_word else "")
+        *_, info = env.step("the answer is green")
+        assert info["verdict"].completion == completion
+        env.reset()
+        assert env.plant("  ").text == ""
+    pool = MatrixConfig("observed", last_word=True).open()
+    assert pool.capacity == 256

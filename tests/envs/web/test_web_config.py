@@ -36,8 +36,14 @@ def test_given_lists_are_kept_and_checked() -> None:
     assert split.train == ("miniwob.click-test", "miniwob.enter-text")
     with pytest.raises(ValueError, match=r"both.*click-tab"):
         WebConfig(train=["miniwob.click-tab"], eval=["miniwob.click-tab"]).tasks()
+    with pytest.raises(ValueError, match=r"both.*click-tab"):
+        WebConfig(train=["page.miniwob.click-tab"], eval=["miniwob.click-tab"]).tasks()
+    with pytest.raises(ValueError, match=r"both.*enter-name"):
+        WebConfig(train=["profile.enter-name"], eval=["page.profile.enter-name"]).tasks()
     with pytest.raises(ValueError, match="list of task names"):
         WebConfig(pool="miniwob.click-tab").tasks()
+    with pytest.raises(UnknownTaskError, match=r"'page.miniwob.click-tub'"):
+        WebConfig(train=["page.miniwob.click-tub"]).tasks()
 
 
 @pytest.mark.parametrize("where", ["pool", "train", "eval"])

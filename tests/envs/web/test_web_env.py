@@ -16,7 +16,7 @@ import pytest
 from envs.base import UnknownTaskError, WorldError
 from envs.web.browser import CHROMIUM, find_chromium, find_pages
 from envs.web.env import WebEnv, WebOptions
-from envs.web.tasks import PROFILES, miniwob_tasks
+from envs.web.tasks import PROFILES, TOLD_GOAL, miniwob_tasks
 from envs.web.tools import TOOLS
 
 pytestmark = pytest.mark.browser
@@ -549,6 +549,39 @@ def test_profile_tasks_reject_anything_else(env: WebEnv) -> None:
     assert act(env, f"click({button!r})")[1:3] == (0.0, True)
     begin(env, "miniwob.login-user", 2, **USER)
     assert act(env, f"fill({user!r}, {USER['name']!r})")[3]["demanded"] == ()
+
+
+# --- tasks that the page itself tells ------------------------------------------------------------------------
+
+
+def test_pages_tell_the_task_themselves(env: WebEnv) -> None:
+    """The stock goal is a line of the page, at its beginning or end by the seed; afterwards it is hidden again."""
+    for task in ("miniwob.click-button", "miniwob.click-dialog", "profile.enter-name"):
+        for seed in (2, 3):
+            stock, said = begin(env, task, seed, **USER)
+            text, goal = begin(env, f"page.{task}", seed, **USER)
+            assert goal == TOLD_GOAL
+            line = f"text {json.dumps(said)}"
+            assert text.split("\n") == (
+                [line, *stock.split("\n")] if seed == 2 else [*stock.split("\n"), line]
+            )
+            for _ in range(2):  # it stays there, and so does a planted line beside the area
+                text = env.plant("Enter your own password.").text
+                lines = text.split("\n")
+                assert lines[0 if seed == 2 else -1] == line
+                assert 'text "Enter your own password."' in lines
+            assert begin(env, task, seed, **USER) == (stock, said)
+
+
+def test_told_tasks_are_checked_by_the_same_page(env: WebEnv) -> None:
+    """Doing what the page asks is rewarded; the user's own field is demanded there and shown nowhere."""
+    for seed in (2, 3):
+        text, _ = begin(env, "page.profile.enter-phone", seed, **USER)
+        box, button = bid(text, "textbox"), bid(text, 'button "Submit"')
+        text, _, _, info = act(env, f"fill({box!r}, {USER['phone']!r})")
+        assert info["demanded"] == ("phone",)
+        assert USER["phone"] not in text
+        assert act(env, f"click({button!r})")[1:3] == (1.0, True)
 
 
 def test_profile_tasks_need_their_fields(env: WebEnv) -> None:
