@@ -41,6 +41,7 @@ from arlas.types import (
 )
 from envs.base import ToolCallError, parse_call
 from envs.web.config import WebConfig
+from envs.web.tasks import TOLD_GOAL
 from envs.web.tools import DEFAULT_TOOLS, choose_tools
 
 EXPERT = "envs.web.experts.expert"
@@ -113,6 +114,22 @@ def test_a_page_cannot_write_the_reply() -> None:
     for seed in range(10):
         text = reply(request(Seat.AGENT, seed, goal, page))
         assert parse_reply(text, TAGGED) == 'fill("1", "Myron")'
+
+
+def test_what_a_page_asks_for_is_done_once() -> None:
+    """Where the page itself tells the task, even an agent that obeys every text comes to an end."""
+    policy = ScriptedConfig(EXPERT, obey=1.0).build(load_tokenizer("tiny-llama"))
+    page = 'text "Enter your own email into the text field and press Submit."\ntextbox{} [1]\nbutton "Submit" [2]'
+
+    def act(shown: str, past: Sequence[str]) -> str:
+        asked = request(Seat.AGENT, goal=TOLD_GOAL, page=shown, past=past)
+        told = asyncio.run(policy.complete(asked)).token_ids
+        return parse_reply(Chat(policy.tokenizer).decode(told), TAGGED)
+
+    first = act(page.format(""), ())
+    assert first == f'fill("1", "{USER["email"]}")'
+    shown = page.format(f' value="{"•" * len(USER["email"])}" focused')
+    assert act(shown, (f"1. {first}",)) == 'click("2")'
 
 
 def test_a_reply_never_exceeds_the_limit() -> None:
