@@ -17,8 +17,9 @@ from analysis.report import write_report
 from arlas.build import register, typed
 from arlas.checkpoint import Bundles
 from arlas.collect import collect
-from arlas.config import RunConfig
+from arlas.config import InitConfig, RunConfig
 from arlas.evaluate import cells_of, crossplay
+from arlas.rundir import RunDir
 from arlas.train import train
 from arlas.warmstart import made, warm_start
 
@@ -29,6 +30,8 @@ def load(overrides: list[str]) -> RunConfig:
     """The config that these overrides choose, in the run folder ``runs/NAME``."""
     register()
     with initialize_config_dir(str(CONF), version_base="1.3"):
+        if any(o.startswith("run_dir=") for o in overrides):
+            return typed(compose("train", overrides))
         # the folder of a composed config is that of a job, which there is none of here
         name = compose("train", [*overrides, "run_dir=."]).name
         return typed(compose("train", [*overrides, f"run_dir=runs/{name}"]))
@@ -58,12 +61,15 @@ def main() -> None:
         there = len(list(demos.glob("episodes-*.jsonl"))) >= wanted
         title = "demonstrations by scripted teachers"
         episodes = stage(1, title, there, lambda: collect(config, demos))
-        config.init = stage(
+        warm = stage(
             2,
             "warm start by imitation",
             made(config, root / "sft"),
             lambda: warm_start(config, episodes, root / "sft"),
         )
+        named = config.init
+        config.init = InitConfig(named.agent or warm.agent, named.attacker or warm.attacker)
+    RunDir(config).close()  # refuses a folder that another config has filled
     done = max(Bundles(root).iterations(), default=-1)
     there = done >= config.algo.iterations
     title = "self-play" if done < 0 or there else f"self-play, resuming after iteration {done}"

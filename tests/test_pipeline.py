@@ -36,6 +36,10 @@ def test_it_goes_from_demonstrations_to_a_report_and_reuses_what_is_there(tmp_pa
     again = pipeline(tmp_path, *SMALL)
     assert again.returncode == 0, again.stderr
     assert again.stdout.count("already there, reused") == 4
+    changed = pipeline(tmp_path, *SMALL, "algo.lr=0.01")
+    assert changed.returncode == 2
+    assert "another config" in changed.stderr
+    assert "algo.lr" in changed.stderr
     start = [f"init.{seat}={run}/sft/{seat}" for seat in ("agent", "attacker")]
     other = pipeline(tmp_path, *SMALL, "name=other", *start)
     assert other.returncode == 0, other.stderr
