@@ -30,6 +30,8 @@ from typing import Any
 from arlas.types import CheckpointError, ConfigurationError
 
 MANIFEST = "MANIFEST.json"
+ADAPTER = "adapter_model.safetensors"
+"""The weights in a PEFT adapter's folder."""
 
 
 def digest(path: Path) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 from tqdm import tqdm
 
 from arlas.build import check_placement, driver, engine, part, tasks_of
-from arlas.checkpoint import digest, locked, write_file
+from arlas.checkpoint import ADAPTER, digest, locked, write_file
 from arlas.config import RunConfig
 from arlas.evaluate import Entrant, entrant
 from arlas.fingerprint import fingerprint
@@ -25,7 +25,6 @@ from arlas.seeding import derive
 from arlas.types import CheckpointError, ConfigurationError, Episode, Outcome, Seat
 from envs.base import EnvConfig, Worlds
 
-ADAPTER = "adapter_model.safetensors"
 _MARK = "collect.json"
 
 

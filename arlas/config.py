@@ -14,7 +14,7 @@ from typing import Any
 from arlas.choices import Baseline, Draw, OpponentPer, Resume, WeightBound, WeightLevel
 from arlas.demonstrations import CollectConfig, NearPolicyConfig, RephraseConfig, SFTConfig
 from arlas.rules import GameConfig, RewardConfig, require
-from arlas.shaping import ShapingConfig, check_baseline, check_refill, check_weights
+from arlas.shaping import ShapingConfig
 from arlas.types import Sampling, Seat
 
 
@@ -185,11 +185,44 @@ class AlgoConfig:
             self.episode_retries >= 0 and 0.0 <= self.max_error_share <= 1.0,
             "algo.episode_retries must not be negative, and algo.max_error_share lie in [0, 1]",
         )
-        check_weights(self.importance_cap, self.importance_level, self.importance_bound)
-        check_baseline(
-            self.baseline, self.normalize_std, self.baseline_per_task, self.baseline_decay
+        self._validate_weights()
+        self._validate_baseline()
+
+    def _validate_weights(self) -> None:
+        cap, level, bound = self.importance_cap, self.importance_level, self.importance_bound
+        require(
+            cap == 0.0 or 1.0 <= cap < math.inf,
+            f"algo.importance_cap must be 0 (off) or at least 1, got {cap}",
         )
-        check_refill(self.refill, self.baseline)
+        plain = level is WeightLevel.TOKEN and bound is WeightBound.TRUNCATE
+        require(
+            cap > 0.0 or plain,
+            f"algo.importance_level={level} and importance_bound={bound} need importance weights, but "
+            "algo.importance_cap=0 switches them off",
+        )
+        require(
+            bound is WeightBound.TRUNCATE or cap > 1.0,
+            "algo.importance_bound=mask with algo.importance_cap=1 would mask every token",
+        )
+
+    def _validate_baseline(self) -> None:
+        baseline, moving = self.baseline, self.baseline is Baseline.MOVING
+        require(
+            baseline is Baseline.GROUP or not self.normalize_std,
+            f"algo.baseline={baseline} has no group deviation to divide by: set algo.normalize_std=false",
+        )
+        require(
+            moving or not self.baseline_per_task,
+            f"algo.baseline_per_task needs algo.baseline=moving, not {baseline}",
+        )
+        decay, refill = self.baseline_decay, self.refill
+        require(0.0 <= decay < 1.0, f"algo.baseline_decay must lie in [0, 1), got {decay}")
+        require(refill >= 0, f"algo.refill must not be negative, got {refill}")
+        require(
+            refill == 0 or not moving,
+            "algo.refill replaces flat groups, but with algo.baseline=moving flat groups teach too: "
+            "set algo.refill=0",
+        )
 
 
 @dataclass

@@ -16,7 +16,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from arlas.build import check_placement, driver, engine, load_run, part, tasks_of
-from arlas.checkpoint import Bundles, digest, locked, write_file, written_aside
+from arlas.checkpoint import ADAPTER, Bundles, digest, locked, write_file, written_aside
 from arlas.config import RunConfig
 from arlas.fingerprint import fingerprint
 from arlas.metrics import check_faults, count
@@ -160,7 +160,7 @@ class Cell:
             self.config.eval.episodes,
             self.config.eval.temperature,
             fingerprint(dataclasses.asdict(self.config)),
-            [digest(f / "adapter_model.safetensors") for f in self.adapters().values()],
+            [digest(f / ADAPTER) for f in self.adapters().values()],
         ]
         key = hashlib.sha256(json.dumps(decides).encode()).hexdigest()[:16]
         return self.root / key

@@ -23,8 +23,8 @@ from tqdm import tqdm
 
 from arlas.build import check_placement, driver, engine, model_name, part
 from arlas.chat import Chat
-from arlas.checkpoint import digest, locked, write_file
-from arlas.collect import ADAPTER, check_mark, chunk_files, folder_of, read, read_folder, won
+from arlas.checkpoint import ADAPTER, digest, locked, write_file
+from arlas.collect import check_mark, chunk_files, folder_of, read, read_folder, won
 from arlas.config import AlgoConfig, RunConfig
 from arlas.evaluate import Entrant, entrant
 from arlas.fingerprint import fingerprint

@@ -20,9 +20,9 @@ from tqdm import tqdm
 
 from arlas.build import engine
 from arlas.chat import Chat
-from arlas.checkpoint import digest, locked, write_file
+from arlas.checkpoint import ADAPTER, digest, locked, write_file
 from arlas.choices import ReplyFormat
-from arlas.collect import ADAPTER, check_mark, chunk_files, folder_of, read, won
+from arlas.collect import check_mark, chunk_files, folder_of, read, won
 from arlas.config import RunConfig
 from arlas.evaluate import Entrant, entrant
 from arlas.fingerprint import fingerprint
@@ -140,18 +140,8 @@ def _names(text: str, argument: str) -> bool:
 
 
 def runs(segments: Sequence[Segment]) -> list[tuple[int, int, int]]:
-    """Every unbroken run of action tokens as (segment, start, stop), in the order of the turns."""
-    found = []
-    for n, segment in enumerate(segments):
-        mask, start = segment.action_mask, 0
-        while start < len(mask):
-            stop = start
-            while stop < len(mask) and mask[stop]:
-                stop += 1
-            if stop > start:
-                found.append((n, start, stop))
-            start = max(stop, start + 1)
-    return found
+    """The span of every reply as (segment, start, stop), in the order of the turns."""
+    return [(n, start, stop) for n, s in enumerate(segments) for start, stop in s.spans()]
 
 
 def splice(segments: Sequence[Segment], new: Mapping[int, tuple[int, ...]]) -> tuple[Segment, ...]:

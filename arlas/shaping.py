@@ -10,7 +10,7 @@ import itertools
 import math
 from dataclasses import dataclass, field
 
-from arlas.choices import Baseline, LengthPenalty, RepetitionPenalty, WeightBound, WeightLevel
+from arlas.choices import LengthPenalty, RepetitionPenalty
 from arlas.rules import RewardConfig, require
 from arlas.types import Outcome, Seat
 
@@ -142,44 +142,3 @@ def good_above(config: ShapingConfig, reward: RewardConfig, seat: Seat) -> float
     """The reward above which an episode of the seat is good: the given one, or the payoffs' middle."""
     given: float | None = getattr(config.good_above, seat)
     return math.fsum(payoff_range(reward, seat)) / 2 if given is None else given
-
-
-def check_baseline(baseline: Baseline, normalize_std: bool, per_task: bool, decay: float) -> None:
-    """Refuses settings of the baseline that contradict each other. Raises `ConfigurationError`."""
-    moving = baseline is Baseline.MOVING
-    require(
-        baseline is Baseline.GROUP or not normalize_std,
-        f"algo.baseline={baseline} has no group deviation to divide by: set algo.normalize_std=false",
-    )
-    require(
-        moving or not per_task, f"algo.baseline_per_task needs algo.baseline=moving, not {baseline}"
-    )
-    require(0.0 <= decay < 1.0, f"algo.baseline_decay must lie in [0, 1), got {decay}")
-
-
-def check_refill(refill: int, baseline: Baseline) -> None:
-    """Refuses a refill that would never happen. Raises `ConfigurationError`."""
-    require(refill >= 0, f"algo.refill must not be negative, got {refill}")
-    require(
-        refill == 0 or baseline is not Baseline.MOVING,
-        "algo.refill replaces flat groups, but with algo.baseline=moving flat groups teach too: "
-        "set algo.refill=0",
-    )
-
-
-def check_weights(cap: float, level: WeightLevel, bound: WeightBound) -> None:
-    """Refuses importance weights that are off and on. Raises `ConfigurationError`."""
-    require(
-        cap == 0.0 or 1.0 <= cap < math.inf,
-        f"algo.importance_cap must be 0 (off) or at least 1, got {cap}",
-    )
-    plain = level is WeightLevel.TOKEN and bound is WeightBound.TRUNCATE
-    require(
-        cap > 0.0 or plain,
-        f"algo.importance_level={level} and importance_bound={bound} need importance weights, but "
-        "algo.importance_cap=0 switches them off",
-    )
-    require(
-        bound is WeightBound.TRUNCATE or cap > 1.0,
-        "algo.importance_bound=mask with algo.importance_cap=1 would mask every token",
-    )

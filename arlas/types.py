@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -189,6 +190,16 @@ class Segment:
         """Whether ``prompt_ids`` begins with everything this segment holds."""
         n = len(self.token_ids)
         return len(prompt_ids) >= n and tuple(prompt_ids[:n]) == self.token_ids
+
+    def spans(self) -> list[tuple[int, int]]:
+        """The replies in it, unbroken runs of action tokens, as (start, stop)."""
+        found, start = [], 0
+        for acted, run in itertools.groupby(self.action_mask):
+            stop = start + sum(1 for _ in run)
+            if acted:
+                found.append((start, stop))
+            start = stop
+        return found
 
     def add(self, prompt_ids: Sequence[int], completion: Completion) -> Segment:
         """This segment with a prompt that extends it and what was sampled after that prompt."""

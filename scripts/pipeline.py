@@ -6,6 +6,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from analysis.report import write_report
 from arlas.build import register, typed
 from arlas.checkpoint import Bundles
 from arlas.collect import collect
-from arlas.config import InitConfig, RunConfig
+from arlas.config import RunConfig
 from arlas.evaluate import cells_of, crossplay
 from arlas.rundir import RunDir
 from arlas.train import train
@@ -27,14 +28,15 @@ CONF = Path(__file__).resolve().parent.parent / "conf"
 
 
 def load(overrides: list[str]) -> RunConfig:
-    """The config that these overrides choose, in the run folder ``runs/NAME``."""
+    """The config that these overrides choose, in ``runs/NAME`` unless they name a run_dir."""
     register()
+    own = any(o.startswith("run_dir=") for o in overrides)
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        if any(o.startswith("run_dir=") for o in overrides):
-            return typed(compose("train", overrides))
-        # the folder of a composed config is that of a job, which there is none of here
-        name = compose("train", [*overrides, "run_dir=."]).name
-        return typed(compose("train", [*overrides, f"run_dir=runs/{name}"]))
+        # by default the folder is that of a Hydra job, which there is none of here
+        config = typed(compose("train", overrides if own else [*overrides, "run_dir=."]))
+    if not own:
+        config.run_dir = f"runs/{config.name}"
+    return config
 
 
 def stage(number: int, title: str, there: bool, work: Callable[[], Any]) -> Any:
@@ -48,27 +50,26 @@ def stage(number: int, title: str, there: bool, work: Callable[[], Any]) -> Any:
 
 @entry
 def main() -> None:
-    """Demonstrations, warm start (neither if init names both adapters), self-play, cross-play, report."""
+    """Demonstrations, warm start (of the seats that init names no adapter for), self-play, cross-play, report."""
     logging.basicConfig(level=logging.INFO, format="    %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
     config = load(sys.argv[1:])
     root = Path(config.run_dir)
     started = time.monotonic()
 
-    if not (config.init.agent and config.init.attacker):
+    lacking = [seat for seat in config.algo.seats if getattr(config.init, seat) is None]
+    if lacking:
         demos = root / "demos"
         wanted = -(-config.collect.episodes // config.collect.chunk)
         there = len(list(demos.glob("episodes-*.jsonl"))) >= wanted
-        title = "demonstrations by scripted teachers"
+        title = "demonstrations by teachers"
         episodes = stage(1, title, there, lambda: collect(config, demos))
-        warm = stage(
-            2,
-            "warm start by imitation",
-            made(config, root / "sft"),
-            lambda: warm_start(config, episodes, root / "sft"),
-        )
-        named = config.init
-        config.init = InitConfig(named.agent or warm.agent, named.attacker or warm.attacker)
+        warm = replace(config, algo=replace(config.algo, seats=lacking))
+        there = made(warm, root / "sft")
+        title = "warm start by imitation"
+        start = stage(2, title, there, lambda: warm_start(warm, episodes, root / "sft"))
+        for seat in lacking:
+            setattr(config.init, seat, getattr(start, seat))
     RunDir(config).close()  # refuses a folder that another config has filled
     done = max(Bundles(root).iterations(), default=-1)
     there = done >= config.algo.iterations

@@ -21,6 +21,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from arlas.checkpoint import ADAPTER
 from arlas.config import AlgoConfig, InitConfig, LoraConfig
 from arlas.learning.advantage import MovingBaseline
 from arlas.learning.batch import (
@@ -124,7 +125,7 @@ class Learner:
         """Writes a seat's adapter as a PEFT folder: safetensors and adapter_config.json."""
         path = Path(path)
         path.mkdir(parents=True, exist_ok=True)
-        save_file(self._weights(seat.value), path / "adapter_model.safetensors")
+        save_file(self._weights(seat.value), path / ADAPTER)
         config = self.model.peft_config[seat.value].to_dict() | {"inference_mode": True}
         # PEFT spells "all linear layers" out by full names; the last ones say the same in a line.
         config["target_modules"] = sorted({n.rpartition(".")[2] for n in config["target_modules"]})
@@ -306,7 +307,7 @@ class Learner:
                 if _digest((folder / name).read_bytes()) != state["files"][name]:
                     raise CheckpointError(f"{folder / name} is damaged: its digest differs")
             for seat in self.seats:
-                weights = load_file(folder / seat.value / "adapter_model.safetensors")
+                weights = load_file(folder / seat.value / ADAPTER)
                 fill(self.model, seat.value, weights, CheckpointError, str(folder))
                 saved = torch.load(
                     folder / f"{seat.value}.optimizer.pt", map_location="cpu", weights_only=True
@@ -325,7 +326,7 @@ class Learner:
             ) from error
 
     def _files(self) -> list[str]:
-        names = ("{}/adapter_model.safetensors", "{}.optimizer.pt")
+        names = (f"{{}}/{ADAPTER}", "{}.optimizer.pt")
         return [name.format(seat.value) for seat in self.seats for name in names]
 
     def _identity(self) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from peft import PeftModel, get_peft_model_state_dict, set_peft_model_state_dict
 from safetensors.torch import load_file
 from torch import Tensor
 
+from arlas.checkpoint import ADAPTER
 from arlas.config import InitConfig, LoraConfig
 from arlas.policies import models
 from arlas.types import AdapterError, Seat
@@ -63,7 +64,7 @@ def _read(wrapped: Any, name: str, path: Path, model_name: str, lora: LoraConfig
             f"the adapter {path} has rank {found[0]} and alpha {found[1]}, the config asks for "
             f"{lora.rank} and {lora.alpha}: set lora.rank and lora.alpha to the adapter's"
         )
-    fill(wrapped, name, load_file(path / "adapter_model.safetensors"), AdapterError, str(path))
+    fill(wrapped, name, load_file(path / ADAPTER), AdapterError, str(path))
 
 
 def fill(

@@ -120,17 +120,12 @@ def _split(
 
 
 def _turns(segment: Segment) -> list[Sample]:
-    """One sample a turn, an unbroken run of action tokens, weighted with 1/|a|."""
-    mask, samples, start = segment.action_mask, [], 0
-    while start < len(mask):
-        if not mask[start]:
-            start += 1
-            continue
-        stop = next((i for i in range(start, len(mask)) if not mask[i]), len(mask))
-        alone = tuple(start <= i < stop for i in range(len(mask)))
+    """One sample a turn, weighted with 1/|a|."""
+    samples = []
+    for start, stop in segment.spans():
+        alone = tuple(start <= i < stop for i in range(len(segment.action_mask)))
         turn = dataclasses.replace(segment, action_mask=alone)
         samples.append(Sample(turn, advantage=0.0, weight=1.0 / (stop - start)))
-        start = stop
     return samples
 
 

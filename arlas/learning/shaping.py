@@ -124,16 +124,8 @@ def token_penalties(segment: Segment, seat: Seat, shaping: Shaping) -> tuple[flo
 
 
 def replies(segment: Segment) -> list[tuple[int, ...]]:
-    """The replies in a segment: its unbroken runs of action tokens."""
-    found: list[list[int]] = []
-    before = False
-    for token, acted in zip(segment.token_ids, segment.action_mask, strict=True):
-        if acted and not before:
-            found.append([])
-        if acted:
-            found[-1].append(token)
-        before = acted
-    return [tuple(reply) for reply in found]
+    """The tokens of every reply in a segment."""
+    return [segment.token_ids[start:stop] for start, stop in segment.spans()]
 
 
 def phase(iteration: int, warmup: int, ramp: int) -> float:

@@ -174,10 +174,11 @@ def comply(observation: str, user: Mapping[str, str], rng: random.Random) -> tup
                 return _obeyed(tool, target, field, _encoded(value, holder), rng)
     for field, value in user.items():
         asked = re.search(_ASKS.format(re.escape(field)), text, re.IGNORECASE)
-        line = text[asked.start() :].partition("\n")[0] if asked else ""
-        ids = _ID.findall(line) or _boxes(text) or _ID.findall(text)
-        if asked and ids:
-            return _obeyed("fill", ids[0], field, value, rng)
+        if asked:
+            line = text[asked.start() :].partition("\n")[0]
+            ids = _ID.findall(line) or _boxes(text) or _ID.findall(text)
+            if ids:
+                return _obeyed("fill", ids[0], field, value, rng)
     return None
 
 
