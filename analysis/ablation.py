@@ -10,12 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-from scipy.stats import t as student
-
 from analysis.curves import read_metrics
 from analysis.figures import PALETTE, figure, label, save
+from analysis.report import table
+from analysis.sweeps import Curves, compare, last_quarter
 from arlas.statistics import mean_se
 from arlas.types import ConfigurationError, Seat
 
@@ -44,21 +42,6 @@ class Row:
     """In the order of `COLUMNS`."""
 
 
-@dataclass(frozen=True)
-class Curves:
-    """One seat and arm: ``values[measure]`` is [S, I] over seeds and the iterations that all seeds have."""
-
-    seeds: tuple[int, ...]
-    iterations: tuple[int, ...]
-    values: dict[str, NDArray[np.float64]]
-
-    def final(self, measure: str) -> NDArray[np.float64]:
-        """The mean over the last quarter of the iterations, [S]."""
-        last = math.ceil(len(self.iterations) / 4)
-        means: NDArray[np.float64] = self.values[measure][:, -last:].mean(axis=1)
-        return means
-
-
 def arm_and_seed(folder: str) -> tuple[str, int]:
     """Out of a run folder's name, its overrides: ``arm=no_std,seed=1`` is arm no_std with seed 1."""
     parts = folder.split(",")
@@ -70,11 +53,17 @@ def arm_and_seed(folder: str) -> tuple[str, int]:
 def read_sweep(sweep: Path) -> list[Row]:
     """All iterations of all runs in a sweep's folder.
 
-    Raises `ConfigurationError` if there is none yet.
+    Raises `ConfigurationError` if there is none yet, or if two are of one arm and seed.
     """
     rows = []
+    folders: dict[tuple[str, int], str] = {}
     for path in sorted(sweep.glob("*/metrics.jsonl")):
         arm, seed = arm_and_seed(path.parent.name)
+        other = folders.setdefault((arm, seed), path.parent.name)
+        if other != path.parent.name:
+            raise ConfigurationError(
+                f"{sweep}: {other} and {path.parent.name} are both arm {arm} with seed {seed}; move one away"
+            )
         for found in read_metrics(path):
             for seat in Seat:
                 if f"{seat}/{MEASURES[0]}" in found:
@@ -102,55 +91,33 @@ def to_csv(rows: Sequence[Row]) -> str:
 
 def curves(rows: Sequence[Row]) -> dict[tuple[str, str], Curves]:
     """The curves by (seat, arm), the arm called baseline first."""
-    points: dict[tuple[str, str], dict[tuple[int, int], tuple[float, ...]]] = {}
+    points: dict[tuple[str, str], dict[tuple[int, int], list[float]]] = {}
     for row in rows:
-        points.setdefault((row.seat, row.arm), {})[row.seed, row.iteration] = row.values
-    made = {}
-    for key in sorted(points, key=lambda k: (k[0], k[1] != BASELINE, k[1])):
-        found = points[key]
-        seeds = tuple(sorted({s for s, _ in found}))
-        every = sorted({i for _, i in found})
-        shared = tuple(i for i in every if all((s, i) in found for s in seeds))
-        table_SIC = np.array([[found[s, i] for i in shared] for s in seeds])
-        table_SIC = table_SIC.reshape(len(seeds), len(shared), len(COLUMNS))
-        values = {m: table_SIC[:, :, COLUMNS.index(m)] for m in MEASURES}
-        made[key] = Curves(seeds, shared, values)
-    return made
-
-
-def difference(one: Curves, other: Curves, measure: str) -> tuple[float, float, float]:
-    """one − other over the final quarter, paired by seed: (mean, low, high), Student's 95 % interval.
-
-    The interval is NaN with fewer than two common seeds, everything with none.
-    """
-    seeds = [s for s in one.seeds if s in other.seeds]
-    if not seeds:
-        return math.nan, math.nan, math.nan
-    pairs = [c.final(measure)[[c.seeds.index(s) for s in seeds]] for c in (one, other)]
-    gap, se = mean_se(pairs[0] - pairs[1])
-    half = math.nan if len(seeds) < 2 else float(student.ppf(0.975, len(seeds) - 1)) * se
-    return gap, gap - half, gap + half
+        values = [row.values[COLUMNS.index(m)] for m in MEASURES]
+        points.setdefault((row.seat, row.arm), {})[row.seed, row.iteration] = values
+    order = sorted(points, key=lambda k: (k[0], k[1] != BASELINE, k[1]))
+    return {key: Curves.of(points[key], MEASURES) for key in order}
 
 
 def summary(found: dict[tuple[str, str], Curves]) -> str:
-    """A Markdown table: every arm's final quarter, and its distance to the arm called baseline."""
-    lines = [
-        "| seat | arm | seeds | reward | reply tokens | reward − baseline | reply tokens − baseline |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    """A Markdown table: every arm's final quarter, and its distance to the arm called baseline, over the final
+    quarter of what both have played."""
+    header = ["seat", "arm", "seeds", "iterations", "reward", "reply tokens"]
+    header += ["reward − baseline", "reply tokens − baseline"]
+    lines = []
     for (seat, arm), curve in found.items():
         if not curve.iterations:
             continue
-        cells = ["{:.3f} ± {:.3f}".format(*mean_se(curve.final(m))) for m in MEASURES]
+        final = last_quarter(curve.iterations)
+        means = [curve.means(m, curve.seeds, final) for m in MEASURES]
+        cells = [seat, label(arm), str(len(curve.seeds)), f"{final[0]}–{final[-1]}"]
+        cells += ["{:.3f} ± {:.3f}".format(*mean_se(m)) for m in means]
         base = found.get((seat, BASELINE))
         for measure in MEASURES:
-            if arm == BASELINE or base is None or not base.iterations:
-                cells.append("")
-            else:
-                gap = difference(curve, base, measure)
-                cells.append("{:+.3f} ({:+.3f} to {:+.3f})".format(*gap))
-        lines.append(f"| {seat} | {label(arm)} | {len(curve.seeds)} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+            gap = None if arm == BASELINE or base is None else compare(curve, base, measure)
+            cells.append(f"{gap.gap:+.3f} ({gap.low:+.3f} to {gap.high:+.3f})" if gap else "")
+        lines.append(cells)
+    return table(header, lines)
 
 
 def plot(found: dict[tuple[str, str], Curves], path: Path) -> Path:

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from analysis.episodes import SavedEpisodes, read_json_lines
 from analysis.figures import BLUE, GREY, ORANGE, figure, label, save
+from analysis.report import table as markdown_table
 from arlas.statistics import cluster_bootstrap
 from arlas.text import markdown
 
@@ -197,7 +198,7 @@ def as_markdown(
     rows: Iterable[Nearness], trained: Sequence[tuple[int, str, Mapping[str, Any]]] = ()
 ) -> str:
     """The table in words, with the groups of training below it."""
-    head = (
+    head: tuple[str, ...] = (
         "set",
         "seat",
         "episodes",
@@ -209,9 +210,8 @@ def as_markdown(
         "fillers / 100 words",
         "groups with variance",
     )
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    for r in rows:
-        cells = [
+    cells = [
+        [
             f"{markdown(r.name)} ({r.kind})",
             r.seat,
             f"{r.episodes} of {r.tasks} tasks",
@@ -223,11 +223,13 @@ def as_markdown(
             _number(r.fillers),
             _varied(asdict(r)),
         ]
-        lines.append("| " + " | ".join(cells) + " |")
+        for r in rows
+    ]
+    parts = [markdown_table(head, cells)]
     if trained:
-        lines += ["", "| iteration | seat | training groups with variance |", "|---|---|---|"]
-        lines += [f"| {i} | {seat} | {_varied(found)} |" for i, seat, found in trained]
-    return "\n".join(lines) + "\n"
+        head = ("iteration", "seat", "training groups with variance")
+        parts.append(markdown_table(head, [[str(i), s, _varied(f)] for i, s, f in trained]))
+    return "\n\n".join(parts) + "\n"
 
 
 def _varied(found: Mapping[str, Any]) -> str:
