@@ -21,7 +21,7 @@ def entry(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+        signal.signal(signal.SIGTERM, _terminate)
         try:
             return function(*args, **kwargs)
         except (ArlasError, WorldError, OSError, SafetensorError, HydraException) as error:
@@ -34,3 +34,10 @@ def entry(function: Callable[..., Any]) -> Callable[..., Any]:
             sys.exit(130)
 
     return wrapped
+
+
+def _terminate(*_: object) -> None:
+    """Ends like Ctrl-C, also where a shell started the job in the background and so switched Ctrl-C off."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.raise_signal(signal.SIGINT)
