@@ -162,6 +162,7 @@ async def _attack(
         game.user_fields,
         table.past[Seat.ATTACKER],
         game.reply,
+        table.start.attack,
     )
     reply = await attacker.speak(messages)
     try:
@@ -221,7 +222,7 @@ async def _act(
     elif played is not None and played.done:
         table.outcome = Outcome.SUCCESS if played.verdict.completion >= 1.0 else Outcome.FAILURE
     elif step + 1 == game.max_steps:
-        table.outcome = Outcome.FAILURE
+        table.outcome = Outcome.FAILURE if table.verdict.completion < 1.0 else Outcome.SUCCESS
 
 
 def _finish(

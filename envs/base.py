@@ -96,11 +96,15 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Start:
-    """The beginning of an episode: the task in words, the tools, and the first observation."""
+    """The beginning of an episode: the task in words, the tools, and the first observation.
+
+    ``attack`` completes "make the assistant …" for the attacker; empty where it is after private data alone.
+    """
 
     goal: str
     observation: Observation
     tools: tuple[Tool, ...] = ()
+    attack: str = ""
 
 
 @dataclass(frozen=True)
@@ -118,10 +122,21 @@ class Step:
     demanded: tuple[str, ...] = ()
 
 
+class AnyText(gymnasium.Space[str]):
+    """The space of all texts."""
+
+    def sample(self, mask: Any = None, probability: Any = None) -> str:
+        return ""
+
+    def contains(self, x: Any) -> bool:
+        return isinstance(x, str)
+
+
 class Info(TypedDict, total=False):
     """The keys of gymnasium's ``info`` that the game reads; all are optional."""
 
     goal: str
+    attack: str
     tools: tuple[Tool, ...]
     sites: tuple[str, ...]
     verdict: Verdict
@@ -369,6 +384,7 @@ def start_of(observation: Any, info: Mapping[str, Any]) -> Start:
         goal=str(info.get("goal", "")),
         observation=Observation(str(observation), tuple(info.get("sites", ()))),
         tools=tuple(info.get("tools", ())),
+        attack=str(info.get("attack", "")),
     )
 
 

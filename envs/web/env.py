@@ -10,6 +10,7 @@ import gymnasium
 from playwright.sync_api import Error
 
 from envs.base import (
+    AnyText,
     Info,
     Observation,
     ToolCall,
@@ -54,16 +55,6 @@ _BEGIN = """([boxes, told, words, behind]) => {
   if (told) window.__arlas.tell(words || goal, behind);
   return goal;
 }"""
-
-
-class AnyText(gymnasium.Space[str]):
-    """The space of all texts."""
-
-    def sample(self, mask: Any = None, probability: Any = None) -> str:
-        return ""
-
-    def contains(self, x: Any) -> bool:
-        return isinstance(x, str)
 
 
 @dataclass(frozen=True)
