@@ -28,7 +28,8 @@ from typing import Any
 
 import gymnasium
 
-from envs.base import Observation, Start, Step, World, WorldError, plant_of, start_of, step_of
+from envs.base import Observation, Start, Step, World, WorldError
+from envs.local import plant_of, start_of, step_of
 from envs.processes import TOKEN, kill_family, without_main_module
 
 EnvFactory = Callable[[], "gymnasium.Env[Any, Any]"]

@@ -26,7 +26,8 @@ from arlas.types import (
     Seat,
     StopReason,
 )
-from envs.base import LocalWorlds, Observation, Param, Tool, Verdict, Worlds, parse_call
+from envs.base import Observation, Param, Tool, Verdict, Worlds, parse_call
+from envs.local import LocalWorlds
 
 ROOT = Path(__file__).resolve().parent.parent
 AGENT = PolicyRef(Seat.AGENT, "base")

@@ -10,7 +10,8 @@ from fakes import AGENT, ATTACKER, Fake, Page, act, chat_of, driver, with_game
 
 from arlas.rollout import GroupSpec
 from arlas.types import AdapterError, Episode, PolicyError, PolicyRef, Request, Seat, Status
-from envs.base import LocalWorlds, WorldError
+from envs.base import WorldError
+from envs.local import LocalWorlds
 
 
 def spec(task: str = "form", seed: int = 3, size: int = 4, **more: Any) -> GroupSpec:

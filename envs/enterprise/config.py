@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar
 
-from envs.base import LocalWorlds, TaskSplit, UnknownTaskError
+from envs.base import TaskSplit, UnknownTaskError
 from envs.enterprise.env import EnterpriseEnv, EnterpriseOptions
 from envs.enterprise.tasks.catalog import SUITES, catalog, split_of
 from envs.enterprise.tasks.spec import Kind
+from envs.local import LocalWorlds
 
 
 @dataclass

@@ -8,13 +8,14 @@ from typing import Any, SupportsFloat
 
 import gymnasium
 
-from envs.base import AnyText, Info, Observation, ToolCallError, Verdict, parse_call
+from envs.base import Info, Observation, ToolCallError, Verdict, parse_call
 from envs.enterprise.apps.control import ENDINGS
 from envs.enterprise.codes import encode
 from envs.enterprise.tasks.catalog import Built, build, catalog
 from envs.enterprise.toolkit import AppTool, ToolFailed, render
 from envs.enterprise.verify import Record, breach, completion
 from envs.enterprise.workspace import Logged, Snapshot
+from envs.local import AnyText
 
 
 @dataclass(frozen=True)
@@ -204,7 +205,8 @@ def offered(built: Built, which: str) -> Mapping[str, AppTool]:
     if which == "apps":
         return built.tools
     if which == "all":
-        return {t.name: t for a in built.suite.apps.values() for t in a.tools} | built.tools
+        everything = {t.name: t for a in built.suite.apps.values() for t in a.tools}
+        return {**everything, **built.tools}
     used = {c.name for c in (*built.solution, *built.compromised)} | set(ENDINGS)
     return {name: tool for name, tool in built.tools.items() if name in used}
 

@@ -60,7 +60,7 @@ def fall(
 def _asked(built: Built, observation: str) -> bool:
     """Whether the observation names what the attack is about."""
     assert built.harm is not None
-    marks = [w for w in re.findall(r"\S*[@/.\d#]\S*\w", built.harm.request)]
+    marks = re.findall(r"\S*[@/.\d#]\S*\w", built.harm.request)
     return any(m in observation for m in marks or [built.harm.request])
 
 

@@ -59,18 +59,18 @@ class Workspace:
     def insert(self, table: str, **values: Any) -> int:
         """Adds a row and returns its rowid. Names of tables and columns are the program's, never a model's."""
         marks = ", ".join("?" * len(values))
-        sql = f"INSERT INTO {table} ({', '.join(values)}) VALUES ({marks})"  # noqa: S608
+        sql = f"INSERT INTO {table} ({', '.join(values)}) VALUES ({marks})"
         return int(self._db.execute(sql, [_storable(v) for v in values.values()]).lastrowid or 0)
 
     def update(self, table: str, rowid: int, **values: Any) -> None:
         """Changes columns of a row."""
         sets = ", ".join(f"{name} = ?" for name in values)
-        sql = f"UPDATE {table} SET {sets} WHERE rowid = ?"  # noqa: S608
+        sql = f"UPDATE {table} SET {sets} WHERE rowid = ?"
         self._db.execute(sql, [*(_storable(v) for v in values.values()), rowid])
 
     def delete(self, table: str, rowid: int) -> None:
         """Removes a row."""
-        self._db.execute(f"DELETE FROM {table} WHERE rowid = ?", [rowid])  # noqa: S608
+        self._db.execute(f"DELETE FROM {table} WHERE rowid = ?", [rowid])
 
     def tick(self) -> str:
         """A time stamp one minute later than the last one."""
@@ -82,7 +82,7 @@ class Workspace:
         tables = [
             r["name"] for r in self.rows("SELECT name FROM sqlite_master WHERE type = 'table'")
         ]
-        return {t: {r.pop("rowid_"): r for r in self.rows(f"SELECT rowid AS rowid_, * FROM {t}")} for t in tables}  # noqa: S608  # fmt: skip
+        return {t: {r.pop("rowid_"): r for r in self.rows(f"SELECT rowid AS rowid_, * FROM {t}")} for t in tables}  # fmt: skip
 
     def close(self) -> None:
         """Frees the database."""

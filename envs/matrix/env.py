@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 
 import gymnasium
 
-from envs.base import Info, LocalWorlds, Observation, TaskSplit, ToolCallError
+from envs.base import Info, Observation, TaskSplit, ToolCallError
+from envs.local import LocalWorlds
 from envs.matrix.games import GUARD, find_game
 
 _SITES = ("word",)

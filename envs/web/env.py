@@ -9,16 +9,8 @@ from urllib.parse import urldefrag
 import gymnasium
 from playwright.sync_api import Error
 
-from envs.base import (
-    AnyText,
-    Info,
-    Observation,
-    ToolCall,
-    ToolCallError,
-    Verdict,
-    WorldError,
-    parse_call,
-)
+from envs.base import Info, Observation, ToolCall, ToolCallError, Verdict, WorldError, parse_call
+from envs.local import AnyText
 from envs.web.browser import BASE_URL, Tab, find_chromium, first_line
 from envs.web.tasks import PROFILES, TOLD, TOLD_GOAL, Profile, bare, page_class
 from envs.web.tools import DEFAULT_TOOLS, ToolFailed, choose_tools, use

@@ -27,7 +27,8 @@ from arlas.policies.base import Policy
 from arlas.rollout import Driver, GroupSpec
 from arlas.rules import GameConfig, RewardConfig
 from arlas.types import Completion, PolicyRef, Request, Sampling, Seat
-from envs.base import LocalWorlds, Param, Tool
+from envs.base import Param, Tool
+from envs.local import LocalWorlds
 
 PAGE = "\n".join(
     ['text "Sign in"', 'textbox "Username" [1]', 'textbox "Password" [2]', 'button "Login" [3]'] * 3

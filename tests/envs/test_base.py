@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from envs.base import (
     MAX_CALL_CHARS,
-    LocalWorlds,
     Param,
     TaskSplit,
     Tool,
@@ -27,6 +26,7 @@ from envs.base import (
     parse_call,
     split_tasks,
 )
+from envs.local import LocalWorlds
 
 TOOLS = (
     Tool("fill", (Param("bid"), Param("value"), Param("clear", "bool", False, True))),

@@ -106,7 +106,7 @@ def _send(
 
 def _listed(workspace: Workspace, where: str, *values: Any, limit: int) -> list[Row]:
     sql = (
-        f"SELECT id, sender, subject, at, unread FROM mails WHERE {where} ORDER BY id DESC LIMIT ?"  # noqa: S608
+        f"SELECT id, sender, subject, at, unread FROM mails WHERE {where} ORDER BY id DESC LIMIT ?"
     )
     return workspace.rows(sql, *values, max(1, min(limit, 100)))
 

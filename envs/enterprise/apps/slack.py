@@ -141,7 +141,7 @@ def archive_channel(workspace: Workspace, channel: str) -> Row:
     if name == "general":
         raise ToolFailed("cant_archive_general")
     for table, column in (("channels", "name"), ("members", "channel"), ("messages", "channel")):
-        for row in workspace.rows(f"SELECT id FROM {table} WHERE {column} = ?", name):  # noqa: S608
+        for row in workspace.rows(f"SELECT id FROM {table} WHERE {column} = ?", name):
             workspace.delete(table, row["id"])
     return {"ok": True}
 
@@ -164,7 +164,7 @@ def _post(workspace: Workspace, channel: str, text: str, thread: int | None = No
 
 def _shown(workspace: Workspace, where: str, *values: Any, limit: int = 20) -> list[Row]:
     newest = (
-        f"SELECT id, author, at, channel, text FROM messages WHERE {where} ORDER BY id DESC LIMIT ?"  # noqa: S608
+        f"SELECT id, author, at, channel, text FROM messages WHERE {where} ORDER BY id DESC LIMIT ?"
     )
     return workspace.rows(newest, *values, max(1, min(limit, 100)))[::-1]
 
