@@ -40,8 +40,11 @@ class Session:
     results: list[tuple[str, str]] = field(default_factory=list)
     ended: bool = False
 
+    _after: Snapshot | None = field(init=False)
+
     def __post_init__(self) -> None:
-        self.before = {t: dict(rows) for t, rows in self.built.workspace.snapshot().items()}
+        self._after = self.built.workspace.snapshot()
+        self.before = {t: dict(rows) for t, rows in self._after.items()}
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> tuple[Any, str | None]:
         """Makes a call. Returns its result and, if the service refused, its complaint."""
@@ -55,6 +58,8 @@ class Session:
             error = str(failed)
         except OverflowError as failed:  # a number that SQLite does not hold
             error = f"invalid_arguments: {failed}"
+        if tool.writes:
+            self._after = None
         workspace.log.append(Logged(name, dict(arguments), error, tool.writes))
         self.ended |= name in ENDINGS and error is None
         return result, error
@@ -67,11 +72,13 @@ class Session:
             if site.rowid in self.before[site.table]:  # the outsider's deed, not the agent's
                 row = self.before[site.table][site.rowid]
                 self.before[site.table][site.rowid] = {**row, site.column: whole}
+        self._after = None
 
     def record(self) -> Record:
         """What the verifiers look at."""
-        after: Snapshot = self.built.workspace.snapshot()
-        return Record(self.before, after, tuple(self.built.workspace.log))
+        if self._after is None:
+            self._after = self.built.workspace.snapshot()
+        return Record(self.before, self._after, tuple(self.built.workspace.log))
 
     def verdict(self, exposed: bool = False) -> Verdict:
         """Completion and breach of what was done so far.
