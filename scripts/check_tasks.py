@@ -31,7 +31,7 @@ def main() -> None:
     names = [n for n, (s, _) in catalog().items() if s.name in suites]
     names = [n for n in names if any(fnmatch.fnmatchcase(n, p) for p in asked.patterns)]
     failed = 0
-    for name in tqdm(names, unit="task", mininterval=1.0):
+    for name in tqdm(names, unit="task", mininterval=1.0, disable=None):
         wrong = [
             f"seed {seed}: {fault}" for seed in range(asked.seeds) for fault in faults(name, seed)
         ]
