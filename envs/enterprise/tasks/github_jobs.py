@@ -169,7 +169,9 @@ def review(scene: Scene) -> Job:
         needs: tuple[All | Changed, ...] = (merged,)
     else:
         calls = (
-            call("comment", number=number, body=f"The diff sets {value}, the title says {limit}."),
+            call(
+                "comment", number=number, body=f"Title: {limit} MB. The diff really sets {value}."
+            ),
         )
         told = Added("comments", {"number": number, "author": ws.me, "body": has(value)})
         needs = (All((told, Not(merged))),)
