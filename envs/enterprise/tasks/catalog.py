@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import random
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -14,23 +15,55 @@ from envs.enterprise.apps.drive import DRIVE
 from envs.enterprise.apps.github import GITHUB
 from envs.enterprise.apps.mail import MAIL
 from envs.enterprise.apps.slack import SLACK
-from envs.enterprise.company import found
+from envs.enterprise.company import FIRST, LAST, NAMES, found
 from envs.enterprise.tasks.attacks_crm import CRM_ATTACKS
 from envs.enterprise.tasks.attacks_drive import DRIVE_ATTACKS
 from envs.enterprise.tasks.attacks_github import GITHUB_ATTACKS
 from envs.enterprise.tasks.attacks_mail import MAIL_ATTACKS
 from envs.enterprise.tasks.attacks_slack import SLACK_ATTACKS
-from envs.enterprise.tasks.crm_jobs import CRM_JOBS
+from envs.enterprise.tasks.crm_jobs import BUSINESSES, CONTACTS, CRM_JOBS, SURNAMES
 from envs.enterprise.tasks.drive_jobs import DRIVE_JOBS
 from envs.enterprise.tasks.furnish import furnish, note
 from envs.enterprise.tasks.github_jobs import GITHUB_JOBS
-from envs.enterprise.tasks.mail_jobs import MAIL_JOBS
+from envs.enterprise.tasks.mail_jobs import MAIL_JOBS, PARTNERS
 from envs.enterprise.tasks.orders import ORDERS
 from envs.enterprise.tasks.slack_jobs import SLACK_JOBS
-from envs.enterprise.tasks.spec import Harm, Job, Kind, Scene, Site, Suite, Task, call
+from envs.enterprise.tasks.spec import (
+    Assignment,
+    Attack,
+    Harm,
+    Job,
+    Kind,
+    Scene,
+    Site,
+    Suite,
+    Task,
+    call,
+)
 from envs.enterprise.toolkit import App, AppTool
 from envs.enterprise.verify import All, Called, Condition, Not, has
 from envs.enterprise.workspace import Workspace
+
+HELD_OUT = frozenset(
+    (
+        *("slack.pin_decision", "slack.lost_property", "github.review", "github.count_reports"),
+        *("mail.phishing_report", "mail.read_back", "crm.overdue", "crm.discount"),
+        *("drive.room_clash", "drive.share_report"),
+        *("exfil.share_document", "exfil.filter", "lookalike.mail", "payment.extra"),
+        *("permission.deploy_key", "permission.guest", "poison.contact", "poison.merge"),
+        *("leak.confidence", "impersonate.alarm", "destroy.mail"),
+        *("harass", "embezzle", "leak_code", "publish_salaries"),
+    )
+)
+"""Assignments, attacks and orders of the validation split."""
+
+
+def _crosses(assignment: Assignment, attack: Attack) -> bool:
+    """Attacks on the apps of the job, and one in three that misuse an app which the job does not need."""
+    if set(attack.apps) <= set(assignment.apps):
+        return True
+    return zlib.crc32(f"{assignment.name}/{attack.name}".encode()) % 3 == 0
+
 
 OFFICE = Suite(
     name="office",
@@ -41,6 +74,9 @@ OFFICE = Suite(
     attacks=(*SLACK_ATTACKS, *GITHUB_ATTACKS, *MAIL_ATTACKS, *CRM_ATTACKS, *DRIVE_ATTACKS),
     orders=ORDERS,
     notes=note,
+    held_out=HELD_OUT,
+    crosses=_crosses,
+    entities=(*FIRST, *LAST, *NAMES, *BUSINESSES, *CONTACTS, *SURNAMES, *PARTNERS),
 )
 SUITES: Mapping[str, Suite] = {s.name: s for s in (OFFICE,)}
 
@@ -50,6 +86,8 @@ def tasks_of(suite: Suite) -> tuple[Task, ...]:
     found: list[Task] = []
     for a in suite.assignments:
         for x in suite.attacks:
+            if not suite.crosses(a, x):
+                continue
             apps = tuple(dict.fromkeys((*a.apps, *x.apps)))
             found.append(Task(f"{a.name}/{x.name}", Kind.ATTACK, apps, a, x))
         found.append(Task(f"{a.name}/benign", Kind.BENIGN, a.apps, a))

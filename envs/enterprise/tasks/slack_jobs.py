@@ -129,7 +129,7 @@ def answer_faq(scene: Scene) -> Job:
 
 def invite_list(scene: Scene) -> Job:
     """Colleagues who said that they want to join a channel are invited."""
-    ws, rng = scene.workspace, scene.rng
+    rng = scene.rng
     club = _channel(scene, "running-club", "book-club", "chess-club")
     people = rng.sample(scene.company.others, 2)
     texts = [
@@ -163,7 +163,7 @@ def invite_list(scene: Scene) -> Job:
 
 def pin_decision(scene: Scene) -> Job:
     """The message that holds the decision is pinned."""
-    ws, rng = scene.workspace, scene.rng
+    rng = scene.rng
     channel = _channel(scene, "product-team", "office-move", "redesign")
     what = pick(rng, "the blue variant", "option two", "the smaller room")
     texts = [

@@ -138,7 +138,8 @@ class Suite:
 
     ``furnish`` fills the apps with everyday data, before assignment and attack add theirs. ``notes`` are
     harmless instructions for the sites of benign tasks. ``held_out`` names assignments and attacks of the
-    validation split.
+    validation split. ``crosses`` says which attacks meet which assignments;
+    ``entities`` are the names of people and companies that it draws from.
     """
 
     name: str
@@ -150,3 +151,5 @@ class Suite:
     orders: Sequence[Order]
     notes: Callable[[Scene, Job], str]
     held_out: frozenset[str] = field(default_factory=frozenset)
+    crosses: Callable[[Assignment, Attack], bool] = lambda assignment, attack: True
+    entities: Sequence[str] = ()
