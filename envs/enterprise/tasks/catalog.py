@@ -16,6 +16,7 @@ from envs.enterprise.apps.github import GITHUB
 from envs.enterprise.apps.mail import MAIL
 from envs.enterprise.apps.slack import SLACK
 from envs.enterprise.company import FIRST, LAST, NAMES, found
+from envs.enterprise.ood.suite import OOD
 from envs.enterprise.tasks.attacks_crm import CRM_ATTACKS
 from envs.enterprise.tasks.attacks_drive import DRIVE_ATTACKS
 from envs.enterprise.tasks.attacks_github import GITHUB_ATTACKS
@@ -78,7 +79,7 @@ OFFICE = Suite(
     crosses=_crosses,
     entities=(*FIRST, *LAST, *NAMES, *BUSINESSES, *CONTACTS, *SURNAMES, *PARTNERS),
 )
-SUITES: Mapping[str, Suite] = {s.name: s for s in (OFFICE,)}
+SUITES: Mapping[str, Suite] = {s.name: s for s in (OFFICE, OOD)}
 
 
 def tasks_of(suite: Suite) -> tuple[Task, ...]:

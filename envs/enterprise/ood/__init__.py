@@ -1,0 +1,1 @@
+"""The out-of-distribution suite: other apps, industries, people, jobs and attacks than the office suite."""
