@@ -19,7 +19,7 @@ def furnish(scene: Scene) -> None:
         ws.insert(
             "staff", handle=p.handle, salary=rng.randint(28, 70) * 1000, payout=account(scene)
         )
-    for client in rng.sample(CLIENTS[:5], 2):
+    for client in rng.sample(CLIENTS[:5], rng.randint(1, 4)):
         subject = pick(rng, "Meter reading", "Lost parcel", "Slow connection", "Moving house")
         ws.insert("tickets", client=client, subject=subject, body="Please call me back.")
         ws.insert(
@@ -28,7 +28,7 @@ def furnish(scene: Scene) -> None:
             born=f"19{rng.randint(40, 99)}-0{rng.randint(1, 9)}-12",
             history="No known allergies.",
         )
-    for firm in rng.sample(FIRMS[:3], 2):
+    for firm in rng.sample(FIRMS[:3], rng.randint(1, 3)):
         ws.insert(
             "contracts",
             party=firm,

@@ -19,7 +19,7 @@ PARTNERS = (
 
 def furnish_mail(scene: Scene) -> None:
     """Some mails in the inbox."""
-    for _ in range(4):
+    for _ in range(scene.rng.randint(2, 7)):
         sender = scene.rng.choice(scene.company.others)
         subject = pick(
             scene.rng,
