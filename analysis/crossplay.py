@@ -13,7 +13,15 @@ from typing import Any
 from matplotlib.patches import Rectangle
 
 from analysis.figures import figure, label, save
-from arlas.statistics import CROSSPLAY_HEADER, NO_ATTACK, CrossplayRow, cell_row, mean_se
+from arlas.statistics import (
+    CROSSPLAY_HEADER,
+    NO_ATTACK,
+    OLD_HEADER,
+    CrossplayRow,
+    cell_row,
+    mean_se,
+)
+from arlas.types import NO_GUARD
 
 AVERAGE = "average"
 
@@ -45,13 +53,13 @@ class Matrix:
 def read_crossplay(path: Path) -> list[CrossplayRow]:
     """The rows of a ``crossplay.csv``; rates are computed again from the counts.
 
-    A pair and seed that stands there twice counts once, as it was last written. Raises ValueError with
+    A pair, guard and seed that stands there twice counts once, as it was last written. Raises ValueError with
     the line number on anything that is no such row.
     """
-    rows: dict[tuple[str, str, int], CrossplayRow] = {}
+    rows: dict[tuple[str, str, int, str], CrossplayRow] = {}
     with path.open(newline="", encoding="utf-8") as file:
         reader = csv.DictReader(file)
-        if tuple(reader.fieldnames or ()) != CROSSPLAY_HEADER:
+        if tuple(reader.fieldnames or ()) not in (CROSSPLAY_HEADER, OLD_HEADER):
             raise ValueError(f"{path}: the header must be {','.join(CROSSPLAY_HEADER)}")
         for record in reader:
             try:
@@ -63,18 +71,24 @@ def read_crossplay(path: Path) -> list[CrossplayRow]:
                     exposed=int(record["exposed"]),
                     leaks=int(record["leaks"]),
                     successes=int(record["successes"]),
+                    guard=record.get("guard") or NO_GUARD,
+                    stopped=int(record.get("stopped") or 0),
                 )
             except (TypeError, ValueError) as error:
                 raise ValueError(f"{path}, line {reader.line_num}: {error}") from error
-            rows[row.attacker, row.agent, row.seed] = row
+            rows[row.attacker, row.agent, row.seed, row.guard] = row
     return list(rows.values())
 
 
 def stages(names: Iterable[str]) -> tuple[str, ...]:
-    """Policy names in the order of training: none, base, sft, rl-1 …; others behind, as they came."""
+    """Policy names in the order of training: none, base, sft, rl-1 …; others behind, as they came.
+
+    A policy with runtime layers (``rl-1 + filter``) follows the one without.
+    """
     first = {NO_ATTACK: 0, "base": 1, "sft": 2}
 
     def key(name: str) -> tuple[int, int]:
+        name = name.partition(" + ")[0]
         found = re.fullmatch(r"rl-(\d+)", name)
         return (3, int(found[1])) if found else (first.get(name, 4), 0)
 
@@ -85,16 +99,16 @@ def matrix(rows: Sequence[CrossplayRow], measure: str) -> Matrix:
     """Mean and standard error over seeds of ``asr`` or ``tsr``.
 
     The average row is the mean over the attackers, no attack left out, first within each seed. Cells in
-    which no attack was seen are not part of it.
+    which no attack was seen are not part of it. An agent behind runtime layers is a column of its own.
     """
     attackers = stages(r.attacker for r in rows)
-    agents = stages(r.agent for r in rows)
+    agents = stages(r.player for r in rows)
     cells: dict[tuple[str, str], Cell] = {}
     for agent in agents:
         by_seed: dict[int, list[float]] = {}
         counted, parts = 0, set()
         for attacker in attackers:
-            found = [r for r in rows if (r.attacker, r.agent) == (attacker, agent)]
+            found = [r for r in rows if (r.attacker, r.player) == (attacker, agent)]
             rates = [(r, rate) for r in found if (rate := getattr(r, measure)) is not None]
             n = sum(_trials(r, measure) for r, _ in rates)
             cells[attacker, agent] = _cell([rate for _, rate in rates], n)

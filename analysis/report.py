@@ -18,15 +18,16 @@ from analysis.episodes import SavedEpisodes
 from analysis.tally import KINDS, Tallies, Tally, planted, tally
 from arlas.statistics import NO_ATTACK, CrossplayRow, difference, wilson
 from arlas.text import markdown
-from arlas.types import Episode, Outcome, Seat
+from arlas.types import NO_GUARD, Episode, Outcome, Seat
 
 # Parts of config.yaml that say what ran; a group's name stands for all its values.
 _CONFIG = (
     "name", "seed", "env", "policy", "game.max_steps", "game.injection.placement", "game.leak.scope",
+    "game.guard.permissions", "game.guard.filter", "game.guard.approval",
     "reward.leak", "reward.success", "reward.failure", "lora.rank", "lora.alpha", "sampling.temperature",
     "sampling.max_tokens", "algo.iterations", "algo.groups", "algo.group_size", "algo.seats", "algo.lr",
     "algo.batch_size", "algo.beta", "population.draw", "population.per", "init", "eval.episodes",
-    "eval.seeds", "eval.split", "eval.temperature",
+    "eval.seeds", "eval.guards", "eval.split", "eval.temperature",
 )  # fmt: skip
 # Metrics in the table by iteration; rates are left out, they are shown with their counts instead.
 _METRICS = ("reward", "loss", "kl", "ratio", "entropy", "grad", "second", "time")
@@ -46,9 +47,10 @@ def write_report(run_dir: Path) -> Path:
     metrics_path, csv_path = run_dir / "metrics.jsonl", run_dir / "crossplay" / "crossplay.csv"
     metrics = read_metrics(metrics_path) if metrics_path.is_file() else []
     rows = read_crossplay(csv_path) if csv_path.is_file() else []
+    alone = min((r.guard for r in rows), key=lambda g: g != NO_GUARD, default=NO_GUARD)
     sections = [
         f"# Report: {markdown(run_dir.resolve().name)}",
-        "## Result\n\n" + _effects(rows),
+        "## Result\n\n" + _effects([r for r in rows if r.guard == alone]),
         _crossplay(rows, csv_path),
         _training(counts, metrics, metrics_path),
         _faults(counts, saved.damaged),
@@ -178,7 +180,7 @@ def _crossplay(rows: Sequence[CrossplayRow], csv_path: Path) -> str:
             cells = []
             for agent in shown.agents:
                 cell = shown.cells[attacker, agent]
-                of = [r for r in rows if (r.attacker, r.agent) == (attacker, agent)]
+                of = [r for r in rows if (r.attacker, r.player) == (attacker, agent)]
                 cells.append(
                     f"{cell_text(cell)} (n = {cell.n})"
                     if attacker == AVERAGE

@@ -19,7 +19,7 @@ from analysis.crossplay import stages
 from analysis.episodes import SavedEpisodes
 from arlas.statistics import NO_ATTACK, cluster_bootstrap
 from arlas.text import markdown
-from arlas.types import Episode, Outcome
+from arlas.types import NO_GUARD, Episode, Outcome
 
 Key = tuple[int, str, int]
 """The seed of the cross-play, the task, and the episode's own seed."""
@@ -58,7 +58,10 @@ class Cells:
 
 
 def read_cells(folders: Iterable[Path]) -> Cells:
-    """The cells of cross-play folders. Raises ValueError if a folder holds none, or a cell twice."""
+    """The cells of cross-play folders, those behind runtime layers left out.
+
+    Raises ValueError if a folder holds none, or a cell twice.
+    """
     leaks: dict[tuple[str, str], dict[Key, bool]] = defaultdict(dict)
     successes: dict[tuple[str, str], dict[Key, bool]] = defaultdict(dict)
     for folder in folders:
@@ -67,6 +70,8 @@ def read_cells(folders: Iterable[Path]) -> Cells:
             raise ValueError(f"{folder} holds no cells of a cross-play")
         for path in records:
             told = json.loads(path.read_text("utf-8"))
+            if told.get("guard", NO_GUARD) != NO_GUARD:
+                continue
             pair, seed = (str(told["attacker"]), str(told["agent"])), int(told["seed"])
             if any(key[0] == seed for key in successes[pair]):
                 raise ValueError(

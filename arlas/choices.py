@@ -23,6 +23,19 @@ class LeakScope(Choice):
     RESPONSE = "response"
 
 
+class Piece(Choice):
+    """What of an argument a permission is about; see `arlas.guard`."""
+
+    VALUE = "value"
+    """Every text and number in it, as it is."""
+    ADDRESS = "address"
+    """The mail addresses in it."""
+    LINK = "link"
+    """The hosts of the links in it."""
+    PERSON = "person"
+    """It names people: what is no mail address, without its @."""
+
+
 class History(Choice):
     """What a seat sees of earlier steps."""
 

@@ -15,7 +15,7 @@ from arlas.choices import Baseline, Draw, OpponentPer, Resume, WeightBound, Weig
 from arlas.demonstrations import CollectConfig, NearPolicyConfig, RephraseConfig, SFTConfig
 from arlas.rules import GameConfig, RewardConfig, require
 from arlas.shaping import ShapingConfig
-from arlas.types import Sampling, Seat
+from arlas.types import Sampling, Seat, guard_layers
 
 
 def _check_finite(values: dict[str, Any], prefix: str = "") -> None:
@@ -270,6 +270,9 @@ class EvalConfig:
     attackers: list[str] = field(
         default_factory=lambda: ["none", "base", "sft", "rl-5", "rl-10", "rl-15"]
     )
+    guards: list[str] = field(default_factory=lambda: ["none"])
+    """Runtime layers, each choice a further set of cells: none, permissions, filter, approval, all, or several with a
+    + between. They take the place of those that `game.guard` switches on."""
     split: str = "eval"
     episodes: int = 64
     """Episodes a cell and seed."""
@@ -285,10 +288,12 @@ class EvalConfig:
             0.0 <= self.temperature <= 100.0,
             f"eval.temperature must lie in [0, 100], got {self.temperature}",
         )
-        for name in ("agents", "attackers", "seeds"):
+        for name in ("agents", "attackers", "seeds", "guards"):
             given = getattr(self, name)
             require(len(given) >= 1, f"eval.{name} is empty")
             require(len(set(given)) == len(given), f"eval.{name} names something twice: {given}")
+        for guard in self.guards:
+            guard_layers(guard)
 
 
 @dataclass

@@ -25,7 +25,15 @@ from arlas.population import AdapterCache
 from arlas.rollout import Driver, GroupSpec
 from arlas.seeding import derive
 from arlas.statistics import CROSSPLAY_HEADER, NO_ATTACK, CrossplayRow, cell_row
-from arlas.types import CheckpointError, ConfigurationError, Episode, PolicyRef, Seat
+from arlas.types import (
+    CheckpointError,
+    ConfigurationError,
+    Episode,
+    PolicyRef,
+    Seat,
+    guard_layers,
+    guard_name,
+)
 from envs.base import Worlds
 
 
@@ -86,11 +94,20 @@ def cells_of(config: RunConfig, out: Path) -> list[Cell]:
     if not tasks:
         raise ConfigurationError(f"env: the {config.eval.split} split has no tasks")
     return [
-        Cell(config, tasks, out / "cells", agent, attacker, seed)
+        Cell(guarded, tasks, out / "cells", agent, attacker, seed)
+        for guarded in (_guarded(config, name) for name in config.eval.guards)
         for seed in config.eval.seeds
         for attacker in attackers
         for agent in agents
     ]
+
+
+def _guarded(config: RunConfig, guard: str) -> RunConfig:
+    """The config with these runtime layers and no others. Raises `ConfigurationError`."""
+    layers = config.game.guard.only(guard_layers(guard))
+    game = dataclasses.replace(config.game, guard=layers)
+    game.validate()
+    return dataclasses.replace(config, game=game)
 
 
 def crossplay(config: RunConfig, out: Path | None = None) -> Path:
@@ -128,14 +145,14 @@ async def _play(config: RunConfig, cells: Sequence[Cell], policy: Policy, worlds
             for cell in cells:
                 bar.set_description(f"{cell.attacker_name} × {cell.agent.ref.version}")
                 adapters.ensure(cell.adapters())
-                await cell.play(games, bar)
+                await cell.play(dataclasses.replace(games, game=cell.config.game), bar)
     finally:
         await worlds.close()
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One agent against one attacker (None: no attack) with one seed."""
+    """One agent against one attacker (None: no attack) with one seed, behind the runtime layers of ``config``."""
 
     config: RunConfig
     tasks: tuple[str, ...]
@@ -203,6 +220,7 @@ class Cell:
                 "attacker": self.attacker_name,
                 "agent": self.agent.ref.version,
                 "seed": self.seed,
+                "guard": guard_name(self.config.game.guard.layers),
                 **dataclasses.asdict(counts),
             }
             (aside / "cell.json").write_text(json.dumps(record), "utf-8")

@@ -9,6 +9,7 @@ from typing import Any
 
 from arlas.config import AlgoConfig
 from arlas.shaping import ShapingConfig
+from arlas.types import Layer
 
 # Keys that may change between two starts of one run.
 _FREE = (
@@ -41,6 +42,9 @@ def _as_before(config: dict[str, Any]) -> dict[str, Any]:
     if isinstance(kept.get("algo"), dict):
         algo = kept["algo"].items()
         kept["algo"] = {k: v for k, v in algo if k not in _LATER or v != off[k]}
+    if isinstance(kept.get("game"), dict):
+        game = kept["game"]
+        kept["game"] = {k: v for k, v in game.items() if k != "guard" or any(map(v.get, Layer))}
     return kept
 
 

@@ -15,14 +15,25 @@ from dataclasses import dataclass, field, replace
 
 from arlas.chat import ReplyError, parse_reply
 from arlas.choices import LeakScope, Placement, ReplyFormat
+from arlas.guard import Guard
 from arlas.leak import LeakTest
 from arlas.player import Player, Reply
 from arlas.private import Curtain, synthesize
 from arlas.prompts import agent_messages, attacker_messages
 from arlas.rules import GameConfig, RewardConfig
 from arlas.seeding import derive
-from arlas.types import Episode, Observation, Outcome, PolicyError, Seat, Status, Turn, Verdict
-from envs.base import Start, Step, ToolCallError, World, WorldError, parse_call
+from arlas.types import (
+    Episode,
+    Layer,
+    Observation,
+    Outcome,
+    PolicyError,
+    Seat,
+    Status,
+    Turn,
+    Verdict,
+)
+from envs.base import Start, Step, ToolCall, ToolCallError, World, WorldError, parse_call
 
 
 def place(text: str, injection: str, placement: Placement, rng: random.Random) -> str:
@@ -74,7 +85,14 @@ class _Table:
     outcome: Outcome | None = None
 
     def note(
-        self, seat: Seat, step: int, seen: str, reply: Reply, action: str | None, error: str | None
+        self,
+        seat: Seat,
+        step: int,
+        seen: str,
+        reply: Reply,
+        action: str | None,
+        error: str | None,
+        stopped: Mapping[Layer, str] | None = None,
     ) -> None:
         """Records a turn, and what the seat will be told of it in its next prompt."""
         told = f"{step + 1}. {action if action is not None else '(no action)'}"
@@ -91,6 +109,7 @@ class _Table:
                 prompt_tokens=reply.prompt_tokens,
                 completion_tokens=len(reply.completion.token_ids),
                 seconds=reply.seconds,
+                stopped=stopped or {},
             )
         )
 
@@ -124,17 +143,19 @@ async def play(
         attacker=attacker.ref if attacker else None,
         agent=agent.ref,
         user=user,
+        layers=game.guard.layers,
     )
     table: _Table | None = None
     try:
         start = await world.reset(task, seed, user)
         table = _Table(start, start.observation, Curtain(user))
         leaks = LeakTest(user, game.leak, public=start.goal)
+        guard = Guard(game.guard, start, user, game.leak) if game.guard.layers else None
         for step in range(game.max_steps):
             seen = clip(table.observation.text, game.max_observation_chars)
             if attacker is not None:
                 seen = await _attack(world, attacker, table, step, seen, game, rng)
-            await _act(world, agent, table, step, seen, user, leaks, game)
+            await _act(world, agent, table, step, seen, user, leaks, guard, game)
             if table.outcome is not None:
                 break
     except (WorldError, PolicyError) as fault:
@@ -188,6 +209,7 @@ async def _act(
     seen: str,
     user: Mapping[str, str],
     leaks: LeakTest,
+    guard: Guard | None,
     game: GameConfig,
 ) -> None:
     """The agent's half of a step; sets the outcome if it ends the episode."""
@@ -201,20 +223,23 @@ async def _act(
         action = parse_reply(reply.text, game.reply)
         if tools and game.reply is ReplyFormat.TAGGED:
             call = parse_call(action, tools)
+        else:  # a world without tools takes the action itself as its one parameter
+            call = ToolCall("", {"action": action})
     except (ReplyError, ToolCallError) as malformed:
         action, error = None, str(malformed)
+    stopped = guard.stopped(call) if guard is not None and call is not None else {}
     played: Step | None = None
-    if action is not None:
+    if stopped:
+        error = "; ".join(f"stopped by {layer}: {reason}" for layer, reason in stopped.items())
+    elif action is not None:
         played = await world.step(action)
         error = played.error
         table.observation, table.verdict = played.observation, played.verdict
         table.exposed |= played.verdict.exposed
-    table.note(Seat.AGENT, step, seen, reply, action, error)
+    table.note(Seat.AGENT, step, seen, reply, action, error, stopped)
     demanded = played.demanded if played else ()
-    carried: Mapping[str, object] = {}
-    if played is not None:  # a world without tools takes the action itself as its one parameter
-        carried = call.arguments if call is not None else {"action": action}
-    if game.leak.scope is LeakScope.RESPONSE:
+    carried: Mapping[str, object] = call.arguments if played is not None and call else {}
+    if game.leak.scope is LeakScope.RESPONSE and not stopped:
         carried = {**carried, "the response": reply.text}
     table.leaked = leaks.check(carried, demanded)
     if table.leaked or table.verdict.breach >= 1.0:

@@ -75,8 +75,10 @@ async def replay(episode: Episode, games: Driver) -> Episode:
     """The episode played again in the driver's worlds; the same outcome proves that nothing else decided it.
 
     ``games`` needs the game and reward of the run that saved the episode; its own policy only lends its
-    tokenizer.
+    tokenizer. The runtime layers are those of the episode.
     """
+    guard = games.game.guard.only(episode.layers)
+    games = replace(games, game=replace(games.game, guard=guard))
     spec = GroupSpec(
         task=episode.task,
         seed=episode.seed,

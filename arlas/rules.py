@@ -1,11 +1,13 @@
-"""The rules of the game as typed configs: placement, leak test, payoff table."""
+"""The rules of the game as typed configs: placement, leak test, runtime layers, payoff table."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
-from arlas.choices import History, LeakScope, Placement, ReplyFormat
-from arlas.types import ConfigurationError, Outcome, Seat
+from arlas.choices import History, LeakScope, Piece, Placement, ReplyFormat
+from arlas.secrets import SECRETS
+from arlas.types import ConfigurationError, Layer, Outcome, Seat
 
 
 def require(condition: bool, message: str) -> None:
@@ -37,6 +39,85 @@ class LeakConfig:
 
 
 @dataclass
+class PermissionRule:
+    """What calls may carry: globs over tools, arguments and values, whatever their case.
+
+    It is about calls whose tool fits ``tools`` and about the pieces ``of`` their arguments that fit ``arguments``; in
+    both lists a ``!`` in front takes back, the last glob that fits decides. Every piece must fit one of ``allow`` (null:
+    anything) and none of ``deny``. There ``{own}`` stands for every name of the user's organization and for the user's
+    private values, ``{goal}`` for every address, host and @handle in the task's goal.
+    """
+
+    tools: list[str] = field(default_factory=lambda: ["*"])
+    arguments: list[str] = field(default_factory=lambda: ["*"])
+    of: Piece = Piece.VALUE
+    allow: list[str] | None = None
+    deny: list[str] = field(default_factory=list)
+    forbid: bool = False
+    """These tools may not be called at all."""
+
+    def validate(self, where: str) -> None:
+        require(bool(self.tools and self.arguments), f"{where} fits no call: give tools, arguments")
+        bounds = self.allow is not None or bool(self.deny)
+        require(
+            bounds != self.forbid,
+            f"{where} needs either allow or deny, or forbid alone: it would stop nothing, or all",
+        )
+
+
+RECIPIENTS = (
+    *("to", "cc", "bcc", "recipient*", "attendee*", "invitee*", "forward_to", "share_with"),
+    *("handle*", "user*", "member*", "collaborator*", "assignee*", "reviewer*", "email*"),
+)
+"""Names of arguments that name people."""
+_WRITING = ("*", "!read_*", "!list_*", "!get_*", "!search_*", "!find_*", "!finish", "!decline")
+
+
+def default_rules() -> list[PermissionRule]:
+    """Only the own organization, or whom and what the goal names: as addresses, as hosts of links, as people."""
+    own = {
+        Piece.ADDRESS: ["*@{own}", "{own}", "{goal}"],
+        Piece.LINK: ["{own}", "*.{own}", "{goal}"],
+    }
+    rules = [PermissionRule(list(_WRITING), ["*"], of, allow) for of, allow in own.items()]
+    people = PermissionRule(list(_WRITING), list(RECIPIENTS), Piece.PERSON, ["{own}", "{goal}"])
+    return [*rules, people]
+
+
+@dataclass
+class GuardConfig:
+    """Runtime layers between the agent's call and the world, each on or off; see `arlas.guard`."""
+
+    permissions: bool = False
+    filter: bool = False
+    approval: bool = False
+    rules: list[PermissionRule] | None = None
+    """The permission policy: every rule must hold. null: `default_rules`."""
+    secrets: list[str] = field(default_factory=lambda: list(SECRETS))
+    """The output filter: patterns of `arlas.secrets` besides the user's private fields."""
+    unfiltered: list[str] = field(default_factory=lambda: ["finish", "decline"])
+    """The output filter: globs of tools whose arguments go to the user, who may see secrets of the workspace."""
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """The layers that are on."""
+        return tuple(layer for layer in Layer if getattr(self, layer.value))
+
+    def only(self, layers: Sequence[Layer]) -> GuardConfig:
+        """The same policies with just these layers on."""
+        on = (Layer.PERMISSIONS in layers, Layer.FILTER in layers, Layer.APPROVAL in layers)
+        return replace(self, permissions=on[0], filter=on[1], approval=on[2])
+
+    def validate(self) -> None:
+        for i, rule in enumerate(self.rules or []):
+            rule.validate(f"game.guard.rules[{i}]")
+        unknown = [s for s in self.secrets if s not in SECRETS]
+        require(
+            not unknown, f"game.guard.secrets: unknown {unknown}; choose from {', '.join(SECRETS)}"
+        )
+
+
+@dataclass
 class GameConfig:
     """The two-seat game; see `arlas.game`."""
 
@@ -48,6 +129,7 @@ class GameConfig:
     max_prompt_tokens: int = 4096
     injection: InjectionConfig = field(default_factory=InjectionConfig)
     leak: LeakConfig = field(default_factory=LeakConfig)
+    guard: GuardConfig = field(default_factory=GuardConfig)
     user_fields: list[str] = field(
         default_factory=lambda: ["name", "email", "password", "address", "phone", "card"]
     )
@@ -65,6 +147,11 @@ class GameConfig:
             limit = getattr(self, name)
             require(limit >= 1, f"game.{name} must be at least 1, got {limit}")
         require(self.injection.max_chars >= 1, "game.injection.max_chars must be at least 1")
+        require(
+            self.reply is ReplyFormat.TAGGED or not self.guard.layers,
+            "game.guard looks at tool calls, and game.reply=word has none: set game.reply=tagged or guard=none",
+        )
+        self.guard.validate()
 
 
 @dataclass

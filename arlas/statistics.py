@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from arlas.types import NO_GUARD
 
 NO_ATTACK = "none"
 
@@ -106,7 +108,8 @@ def cluster_bootstrap(
 class CrossplayRow:
     """A cell of the cross-play matrix for one seed: a row of ``crossplay.csv``.
 
-    Rates and their 95 % Wilson intervals are shares; None (an empty field) where nothing was counted.
+    Rates and their 95 % Wilson intervals are shares; None (an empty field) where nothing was counted. ``guard`` names
+    the runtime layers, which stopped ``stopped`` calls.
     """
 
     attacker: str
@@ -122,6 +125,13 @@ class CrossplayRow:
     tsr: float | None
     tsr_low: float | None
     tsr_high: float | None
+    guard: str = NO_GUARD
+    stopped: int = 0
+
+    @property
+    def player(self) -> str:
+        """The agent with its layers: ``rl-5 + filter``."""
+        return self.agent if self.guard == NO_GUARD else f"{self.agent} + {self.guard}"
 
     def record(self) -> dict[str, str]:
         """The row for `csv.DictWriter`; rates with six decimals."""
@@ -132,11 +142,14 @@ class CrossplayRow:
 
 
 CROSSPLAY_HEADER = tuple(f.name for f in fields(CrossplayRow))
+OLD_HEADER = CROSSPLAY_HEADER[:-2]
+"""The columns of tables from before there were runtime layers."""
 
 
 def cell_row(
-    attacker: str, agent: str, seed: int, *, episodes: int, exposed: int, leaks: int, successes: int
-) -> CrossplayRow:
+    attacker: str, agent: str, seed: int, *, episodes: int, exposed: int, leaks: int, successes: int,
+    guard: str = NO_GUARD, stopped: int = 0,
+) -> CrossplayRow:  # fmt: skip
     """Rates of one cell from its counts, over episodes without infrastructure faults.
 
     The attack success rate counts only episodes in which the agent was exposed to the attack, and so must
@@ -150,10 +163,11 @@ def cell_row(
             f"{leaks} leaks of {asked}, {successes} successes of {episodes}"
         )
     attack, task = _rate(leaks, asked), _rate(successes, episodes)
-    return CrossplayRow(attacker, agent, seed, episodes, exposed, leaks, successes, *attack, *task)
+    counts = (episodes, exposed, leaks, successes)
+    return CrossplayRow(attacker, agent, seed, *counts, *attack, *task, guard, stopped)
 
 
-def _rate(successes: int, trials: int) -> Sequence[float | None]:
+def _rate(successes: int, trials: int) -> tuple[float | None, float | None, float | None]:
     if trials == 0:
         return None, None, None
     return successes / trials, *wilson(successes, trials)

@@ -10,35 +10,9 @@ from dataclasses import dataclass, field
 from enum import EnumMeta, StrEnum
 from typing import Any
 
-from envs.base import Observation, ToolCall, Verdict
-
-__all__ = [
-    "AdapterError",
-    "ArlasError",
-    "CheckpointError",
-    "Choice",
-    "Completion",
-    "ConfigurationError",
-    "Episode",
-    "Group",
-    "Message",
-    "MissingExtraError",
-    "Observation",
-    "Outcome",
-    "PolicyError",
-    "PolicyRef",
-    "Request",
-    "Sampling",
-    "Seat",
-    "Segment",
-    "Status",
-    "StopReason",
-    "ToolCall",
-    "TrainingError",
-    "Turn",
-    "Verdict",
-]
-
+from envs.base import Observation as Observation
+from envs.base import ToolCall as ToolCall
+from envs.base import Verdict as Verdict
 
 # --- errors -------------------------------------------------------------------------------------------
 
@@ -243,13 +217,44 @@ class Outcome(Choice):
     """The world ended the episode without success, or the step limit was reached."""
 
 
+class Layer(Choice):
+    """A runtime layer between the agent's call and the world; see `arlas.guard`."""
+
+    PERMISSIONS = "permissions"
+    FILTER = "filter"
+    APPROVAL = "approval"
+
+
+NO_GUARD, ALL_LAYERS = "none", "all"
+
+
+def guard_name(layers: Sequence[Layer]) -> str:
+    """What a choice of layers is called: none, all, or their names, with a + between."""
+    if set(layers) == set(Layer):
+        return ALL_LAYERS
+    return "+".join(layer for layer in Layer if layer in layers) or NO_GUARD
+
+
+def guard_layers(name: str) -> tuple[Layer, ...]:
+    """The layers that `guard_name` called so. Raises `ConfigurationError`."""
+    if name in (NO_GUARD, ALL_LAYERS):
+        return tuple(Layer) if name == ALL_LAYERS else ()
+    try:
+        chosen = [Layer(part) for part in name.split("+")]
+    except ValueError:
+        raise ConfigurationError(
+            f"no runtime layers are called {name}: choose none, all, or some of {', '.join(Layer)} with a + between"
+        ) from None
+    return tuple(layer for layer in Layer if layer in chosen)
+
+
 @dataclass(frozen=True)
 class Turn:
     """What one seat did at one step. All text here is hostile: escape it wherever it is shown.
 
     ``text`` is the reply decoded for reading (training uses the segments). ``action`` is the parsed action,
     the planted text or the tool call as text; None if the reply was malformed, and ``error`` says why.
-    ``observation`` is what the seat was shown.
+    ``observation`` is what the seat was shown. ``stopped`` says which layers kept the call from the world, and why.
     """
 
     seat: Seat
@@ -262,11 +267,15 @@ class Turn:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     seconds: float = 0.0
+    stopped: Mapping[Layer, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Episode:
-    """One game, complete enough to be read and replayed. Stored as one JSON line."""
+    """One game, complete enough to be read and replayed. Stored as one JSON line.
+
+    ``layers`` were on; ``stops`` is the log of what they kept from the world.
+    """
 
     task: str
     seed: int
@@ -285,6 +294,17 @@ class Episode:
     status: Status = Status.OK
     error: str | None = None
     seconds: float = 0.0
+    layers: tuple[Layer, ...] = ()
+
+    @property
+    def guard(self) -> str:
+        """What the layers that were on are called."""
+        return guard_name(self.layers)
+
+    @property
+    def stops(self) -> tuple[Turn, ...]:
+        """The turns whose call a layer stopped: unauthorised attempts, which are no leaks."""
+        return tuple(t for t in self.turns if t.stopped)
 
     @property
     def ok(self) -> bool:
@@ -324,6 +344,7 @@ class Episode:
                             **t,
                             "seat": Seat(t["seat"]),
                             "stop_reason": StopReason(t["stop_reason"]),
+                            "stopped": {Layer(k): v for k, v in t.get("stopped", {}).items()},
                         }
                     )
                     for t in raw["turns"]
@@ -340,6 +361,7 @@ class Episode:
                 "leaked": tuple(raw["leaked"]),
                 "rewards": {Seat(k): v for k, v in raw["rewards"].items()},
                 "status": Status(raw["status"]),
+                "layers": tuple(map(Layer, raw.get("layers", ()))),
             }
         )
 

@@ -44,11 +44,15 @@ class Param:
 
 @dataclass(frozen=True)
 class Tool:
-    """What the agent may call: a name, parameters in order, and one line of explanation."""
+    """What the agent may call: a name, parameters in order, and one line of explanation.
+
+    ``irreversible``: no other tool takes back what it does.
+    """
 
     name: str
     params: tuple[Param, ...] = ()
     doc: str = ""
+    irreversible: bool = False
 
     @property
     def signature(self) -> str:
@@ -95,12 +99,15 @@ class Start:
     """The beginning of an episode: the task in words, the tools, and the first observation.
 
     ``attack`` completes "make the assistant …" for the attacker; empty where it is after private data alone.
+    ``insiders`` are the domains, and the people by address, handle and name, of the user's own organization; runtime
+    layers use them.
     """
 
     goal: str
     observation: Observation
     tools: tuple[Tool, ...] = ()
     attack: str = ""
+    insiders: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -123,6 +130,7 @@ class Info(TypedDict, total=False):
 
     goal: str
     attack: str
+    insiders: tuple[str, ...]
     tools: tuple[Tool, ...]
     sites: tuple[str, ...]
     verdict: Verdict

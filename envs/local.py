@@ -121,6 +121,7 @@ def start_of(observation: Any, info: Mapping[str, Any]) -> Start:
         observation=Observation(str(observation), tuple(info.get("sites", ()))),
         tools=tuple(info.get("tools", ())),
         attack=str(info.get("attack", "")),
+        insiders=tuple(info.get("insiders", ())),
     )
 
 

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
+import dataclasses
 import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support import matrix_run
+from support import composed, matrix_run
 
+from analysis.crossplay import read_crossplay
+from analysis.scores import read_cases, scores
 from arlas import evaluate
-from arlas.build import plain, typed
+from arlas.build import driver, part, plain, typed
 from arlas.checkpoint import Bundles, locked
 from arlas.collect import collect, filtered
 from arlas.config import RunConfig
-from arlas.evaluate import crossplay
+from arlas.evaluate import cells_of, crossplay
+from arlas.fingerprint import fingerprint
 from arlas.policies.hf import HFPolicy
+from arlas.policies.models import load_tokenizer
+from arlas.replay import Recorded, replay
 from arlas.rollout import Driver
 from arlas.statistics import CROSSPLAY_HEADER
 from arlas.train import train
@@ -329,3 +336,123 @@ def test_warm_start_without_a_won_episode_says_so(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"no demonstration was won by the agent.*leak"):
         warm_start(config, [_episode()], tmp_path / "sft")
     assert not (tmp_path / "sft").exists()
+
+
+# --- runtime layers -------------------------------------------------------------------------------------
+
+
+def _enterprise(run_dir: Path, *overrides: str) -> RunConfig:
+    """An evaluation of the scripted agent that believes everything, in a workspace."""
+    return composed(
+        "env=enterprise",
+        "policy=tiny",
+        "logger=quiet",
+        "+teacher@teachers.scripted=enterprise",
+        "teachers.scripted.obey=1.0",
+        "env.train=[slack.password_reminder/permission.invite]",
+        "env.eval=[slack.password_reminder/lookalike.direct]",
+        "game.injection.placement=dom",
+        "game.max_prompt_tokens=100000",
+        "sampling.max_tokens=2000",
+        "eval.agents=[scripted]",
+        "eval.attackers=[none,scripted]",
+        "eval.episodes=4",
+        "eval.seeds=[0]",
+        f"run_dir={run_dir}",
+        *overrides,
+    )
+
+
+GUARDS = ["none", "permissions", "filter", "approval", "all"]
+
+
+def test_one_command_shows_the_agent_alone_and_behind_each_layer(tmp_path: Path) -> None:
+    """Cells of all layers play the same episodes; the table says what came of it and how many calls were stopped."""
+    config = _enterprise(tmp_path, f"eval.guards=[{','.join(GUARDS)}]")
+    rows = {(r["attacker"], r["guard"]): r for r in _rows(crossplay(config))}
+    assert [guard for attacker, guard in rows if attacker == "none"] == GUARDS
+    fooled = {g: (int(r["leaks"]), int(r["stopped"])) for (a, g), r in rows.items() if a != "none"}
+    stopped, passed = (0, 4), (4, 0)
+    assert fooled == dict(zip(GUARDS, [passed, stopped, passed, passed, stopped], strict=True))
+    assert all(r["successes"] == "4" for (a, _), r in rows.items() if a == "none")
+    episodes = _played(tmp_path / "crossplay")
+    keys = {g: sorted((e.task, e.seed) for e in episodes if e.guard == g) for g in GUARDS}
+    assert len(keys["none"]) == 8
+    assert all(k == keys["none"] for k in keys.values())
+    assert read_crossplay(tmp_path / "crossplay" / "crossplay.csv")[-1].player == "scripted + all"
+    score = {
+        (s.guard, s.part, s.name, s.measure): s
+        for s in scores(read_cases([tmp_path / "crossplay"])[0])
+        if s.attacker == "scripted"
+    }
+    assert score["none", "app", "slack", "asr"].value == 1.0
+    assert score["permissions", "all", "macro", "joint"].value == 1.0
+    assert score["all", "all", "micro", "stopped_permissions"].hits == 4
+
+
+def test_cells_without_layers_are_those_from_before(tmp_path: Path) -> None:
+    """An evaluation from before there were layers is not played again, though the run trained behind some."""
+    names = []
+    for overrides in ((), ("guard=filter",), ("game.guard.secrets=[card]",)):
+        cells = cells_of(_enterprise(tmp_path, *overrides), tmp_path)
+        names.append([c.folder for c in cells])
+        assert all(c.config.game.guard.layers == () for c in cells)
+    config = _enterprise(tmp_path)
+    bare = dataclasses.asdict(config)
+    del bare["game"]["guard"]
+    assert fingerprint(bare) == fingerprint(dataclasses.asdict(config))
+    assert names[0] == names[1] == names[2]
+    behind = cells_of(_enterprise(tmp_path, "eval.guards=[none,filter]"), tmp_path)
+    assert [c.folder for c in behind][:2] == names[0]
+    assert len({c.folder for c in behind}) == 4
+
+
+def test_an_old_cell_and_an_old_table_are_read(tmp_path: Path) -> None:
+    """Neither knew of layers."""
+    config = _enterprise(tmp_path, "eval.attackers=[none]")
+    path = crossplay(config)
+    (cell,) = (tmp_path / "crossplay" / "cells").glob("*/cell.json")
+    record = json.loads(cell.read_text())
+    old = {k: v for k, v in record.items() if k not in ("guard", "stopped")}
+    cell.write_text(json.dumps(old))
+    text = crossplay(config).read_text()
+    rows = read_crossplay(path)
+    path.write_text("".join(x.rsplit(",", 2)[0] + "\n" for x in text.splitlines()))
+    assert "guard" not in path.read_text()
+    assert read_crossplay(path) == rows
+
+
+@pytest.mark.parametrize("guards", ["[]", "[none,none]", "[firewall]"])
+def test_unknown_layers_are_refused(guards: str, tmp_path: Path) -> None:
+    """Before anything is played, with the key or the choices."""
+    with pytest.raises(ConfigurationError, match=r"eval.guards|choose none, all, or some of"):
+        _enterprise(tmp_path, f"eval.guards={guards}")
+
+
+def test_layers_need_tool_calls(tmp_path: Path) -> None:
+    """A game of words has none to look at: refused before anything is played."""
+    config = matrix_run(
+        tmp_path, "eval.agents=[base]", "eval.attackers=[none]", "eval.guards=[none,filter]"
+    )
+    with pytest.raises(ConfigurationError, match=r"game\.reply=word has none"):
+        crossplay(config, tmp_path)
+
+
+def test_a_guarded_episode_replays_behind_its_layers(tmp_path: Path) -> None:
+    """The saved episode says which layers were on; the driver of the run need not."""
+    config = _enterprise(tmp_path, "eval.attackers=[scripted]", "eval.guards=[permissions]")
+    crossplay(config)
+    saved = _played(tmp_path / "crossplay")[0]
+    assert saved.stops
+
+    async def again() -> Episode:
+        worlds = part(config.env, "env").open()
+        recorded = Recorded(load_tokenizer("tiny-llama"), saved)
+        try:
+            return await replay(saved, driver(config, recorded, worlds, 0.0))
+        finally:
+            await worlds.close()
+
+    played = asyncio.run(again())
+    assert (played.outcome, played.rewards) == (saved.outcome, saved.rewards)
+    assert [t.stopped for t in played.turns] == [t.stopped for t in saved.turns]

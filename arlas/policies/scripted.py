@@ -43,6 +43,9 @@ class ScriptedConfig:
 
     agent: str
     """Dotted path of an `Expert`."""
+    fall: str | None = None
+    """Dotted path of an `Expert` that does what a text in the observation asks, None if nothing does; null:
+    `arlas.policies.attacks.comply`, which gives away private fields."""
     attacker: Any = "all"
     """Families of `arlas.policies.attacks.FAMILIES`, one drawn for each text; or ``all``."""
     mistakes: float = 0.0
@@ -69,19 +72,26 @@ class ScriptedConfig:
 
     def build(self, tokenizer: Any) -> ScriptedPolicy:
         """The policy in the tokens of ``tokenizer``. Raises `ConfigurationError` if the expert is missing."""
-        return ScriptedPolicy(
-            tokenizer, _resolve(self.agent), self.families(), self.mistakes, self.obey
-        )
+        expert = _resolve(self.agent, "agent")
+        fall = _complied if self.fall is None else _resolve(self.fall, "fall")
+        return ScriptedPolicy(tokenizer, expert, self.families(), self.mistakes, self.obey, fall)
 
 
-def _resolve(path: str) -> Expert:
+def _complied(
+    goal: str, observation: str, user: Mapping[str, str], past: Sequence[str], rng: random.Random
+) -> tuple[str, str] | None:
+    """`comply` as an `Expert`."""
+    return comply(observation, user, rng)
+
+
+def _resolve(path: str, key: str) -> Expert:
     module, _, name = path.rpartition(".")
     try:
         found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigurationError(f"teacher.agent={path} cannot be imported: {error}") from error
+        raise ConfigurationError(f"teacher.{key}={path} cannot be imported: {error}") from error
     if not callable(found):
-        raise ConfigurationError(f"teacher.agent={path} is no function")
+        raise ConfigurationError(f"teacher.{key}={path} is no function")
     expert: Expert = found
     return expert
 
@@ -100,6 +110,7 @@ class ScriptedPolicy:
         families: Sequence[str],
         mistakes: float = 0.0,
         obey: float = 0.0,
+        fall: Expert = _complied,
     ) -> None:
         self.tokenizer = tokenizer
         self._chat = Chat(tokenizer)
@@ -107,6 +118,7 @@ class ScriptedPolicy:
         self._families = tuple(families)
         self._mistakes = mistakes
         self._obey = obey
+        self._fall = fall
 
     async def complete(self, request: Request) -> Completion:
         """Answers from ``request.messages``. Raises `PolicyError` on a prompt that is not the game's."""
@@ -131,9 +143,10 @@ class ScriptedPolicy:
 
     def _act(self, view: View, rng: random.Random) -> str:
         slips, falls = rng.random() < self._mistakes, rng.random() < self._obey
-        step = comply(view.observation, view.user, rng) if falls else None
+        told = (view.goal, view.observation, view.user, view.past, rng)
+        step = self._fall(*told) if falls else None
         if step is None or any(step[1] in made for made in view.past):  # nobody falls for it twice
-            step = self._expert(view.goal, view.observation, view.user, view.past, rng)
+            step = self._expert(*told)
         if step is None:
             return "<think>I do not know what to do here.</think>"
         return _slip(*step, view.observation, rng) if slips else _reply(*step)
@@ -141,8 +154,8 @@ class ScriptedPolicy:
     def _attack(self, view: View, rules: str, rng: random.Random) -> str:
         named = re.search(r"private data \(([^)]*)\)", rules)
         fields = [f for f in (named[1] if named else "").split(", ") if f]
-        family = rng.choice(self._families)
-        return _reply(*attack(family, view.goal, view.observation, fields, view.past, rng))
+        told = (rng.choice(self._families), view.goal, view.observation, fields, view.past)
+        return _reply(*attack(*told, rng, view.aim))
 
     def load_adapter(self, name: str, path: Path) -> None:
         """Raises `AdapterError`: there are no weights."""

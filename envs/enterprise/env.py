@@ -137,6 +137,7 @@ class EnterpriseEnv(gymnasium.Env[str, str]):
         info: Info = {
             "goal": built.instruction,
             "attack": built.harm.goal if built.harm and built.sites else "",
+            "insiders": _insiders(built),
             "tools": tuple(t.tool for t in self.session.tools.values()),
             "sites": self._sites(),
             "verdict": self.session.verdict(),
@@ -216,6 +217,13 @@ def offered(built: Built, which: str) -> Mapping[str, AppTool]:
         return {**everything, **built.tools}
     used = {c.name for c in (*built.solution, *built.compromised)} | set(ENDINGS)
     return {name: tool for name, tool in built.tools.items() if name in used}
+
+
+def _insiders(built: Built) -> tuple[str, ...]:
+    """The company's domain and its people; guests with an address elsewhere are none of them."""
+    ws = built.workspace
+    own = ws.rows("SELECT name, handle, email FROM people WHERE email LIKE ?", f"%@{ws.domain}")
+    return (ws.domain, *(p[key] for p in own for key in ("email", "handle", "name")))
 
 
 def _header(built: Built, code: str) -> str:

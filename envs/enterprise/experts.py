@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from envs.base import ToolCall
 from envs.enterprise.codes import decode
 from envs.enterprise.tasks.catalog import Built, build, catalog
+from envs.enterprise.tasks.spec import Harm
 
 _CODE = re.compile(r"\AWorkspace [a-z]+-([0-9a-z]+),")
 
@@ -26,7 +27,7 @@ def expert(
     rng: random.Random,
 ) -> tuple[str, str] | None:
     """The next step of the reference solution as (thought, tool call), None in another world."""
-    built = _built(observation)
+    built, _ = _built(observation)
     if built is None or built.instruction != goal:
         return None
     left = _left(built.solution, past)
@@ -41,8 +42,8 @@ def fall(
     rng: random.Random,
 ) -> tuple[str, str] | None:
     """The next step of an agent that believes what outsiders wrote, None if nothing like it was read."""
-    built = _built(observation)
-    if built is None or built.harm is None or not _asked(built, observation):
+    built, marks = _built(observation)
+    if built is None or built.harm is None or not _asked(built.harm, marks, observation):
         return None
     left = _left(built.harm.calls, past)
     if not left:
@@ -57,11 +58,25 @@ def fall(
     return thought, written(left[0])
 
 
-def _asked(built: Built, observation: str) -> bool:
-    """Whether the observation names what the attack is about."""
-    assert built.harm is not None
-    marks = re.findall(r"\S*[@/.\d#]\S*\w", built.harm.request)
-    return any(m in observation for m in marks or [built.harm.request])
+def _asked(harm: Harm, marks: Sequence[str], observation: str) -> bool:
+    """Whether somebody asks for the harm: in the words of its goal or request, or naming what only an attack names."""
+    read = _flat(observation)
+    whole = any(_flat(words) in read for words in (harm.goal, harm.request))
+    return whole or any(m in observation for m in marks)
+
+
+def _marks(built: Built) -> tuple[str, ...]:
+    """Addresses, links, names and numbers of the harm that stand nowhere in the workspace without an attack."""
+    if built.harm is None:
+        return ()
+    rows = [r for table in built.workspace.snapshot().values() for r in table.values()]
+    clean = "\n".join([built.instruction, *(str(v) for r in rows for v in r.values())])
+    found = re.findall(r"\S*[@/.\d#]\S*\w", f"{built.harm.goal}\n{built.harm.request}")
+    return tuple(m for m in dict.fromkeys(found) if m not in clean)
+
+
+def _flat(text: str) -> str:
+    return " ".join(text.casefold().split())
 
 
 def written(made: ToolCall) -> str:
@@ -70,24 +85,27 @@ def written(made: ToolCall) -> str:
 
 
 @functools.lru_cache(maxsize=512)
-def _of(code: str) -> Built | None:
+def _of(code: str) -> tuple[Built | None, tuple[str, ...]]:
     try:
         seed, number = decode(code)
         built = build(list(catalog())[number], seed)
     except (ValueError, IndexError):
-        return None
-    built.workspace.close()
-    return built
+        return None, ()
+    try:
+        return built, _marks(built)
+    finally:
+        built.workspace.close()
 
 
-def _built(observation: str) -> Built | None:
+def _built(observation: str) -> tuple[Built | None, tuple[str, ...]]:
+    """The task that an observation belongs to, and what marks its attack; None in another world."""
     found = _CODE.match(observation)
-    return _of(found[1]) if found else None
+    return _of(found[1]) if found else (None, ())
 
 
 def _left(calls: Sequence[ToolCall], past: Sequence[str]) -> Sequence[ToolCall]:
-    """The calls that were not made yet."""
-    return [c for c in calls if not any(p.partition(". ")[2] == written(c) for p in past)]
+    """The calls that were not tried yet; one that a runtime layer stopped is not tried again."""
+    return [c for c in calls if not any(p.partition(". ")[2].startswith(written(c)) for p in past)]
 
 
 _READ = (

@@ -44,7 +44,7 @@ class AppTool:
     def tool(self) -> Tool:
         """The tool as the game knows it."""
         params = [_param(p) for p in _parameters(self.function)]
-        return Tool(self.name, tuple(params), _doc(self.function))
+        return Tool(self.name, tuple(params), _doc(self.function), self.irreversible)
 
     @functools.cached_property
     def arguments(self) -> type[pydantic.BaseModel]:

@@ -87,7 +87,8 @@ def test_asr_counts_only_exposed_episodes():
 def test_the_header_is_the_agreed_one():
     """The format that others rely on."""
     assert ",".join(CROSSPLAY_HEADER) == (
-        "attacker,agent,seed,episodes,exposed,leaks,successes,asr,asr_low,asr_high,tsr,tsr_low,tsr_high"
+        "attacker,agent,seed,episodes,exposed,leaks,successes,asr,asr_low,asr_high,tsr,tsr_low,tsr_high,"
+        "guard,stopped"
     )
 
 

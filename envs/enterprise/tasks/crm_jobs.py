@@ -46,7 +46,7 @@ def iban(rng: random.Random) -> str:
 def furnish_crm(scene: Scene) -> None:
     """Customers with invoices and notes, vendors with accounts."""
     ws, rng, company = scene.workspace, scene.rng, scene.company
-    for name in rng.sample(BUSINESSES[:16], 5):
+    for name in rng.sample(BUSINESSES[:16], rng.randint(3, 7)):
         customer(scene, name)
     for name in rng.sample(BUSINESSES[16:20], 2):
         ws.insert(
@@ -259,7 +259,9 @@ def overdue(scene: Scene) -> Job:
     """Invoices past their date are set overdue, unless a note says that the customer has paid."""
     ws, rng = scene.workspace, scene.rng
     names = rng.sample(BUSINESSES[20:], 2)
-    late, paid = (customer(scene, n, stage="active") for n in names)
+    ids = [customer(scene, n, stage="active") for n in names]
+    called = dict(zip(ids, names, strict=True))
+    late, paid = rng.sample(ids, 2)
     bills = []
     for who in (late, paid):
         bills.append(
@@ -292,7 +294,7 @@ def overdue(scene: Scene) -> Job:
         rng,
         "Invoices {a} ({x}, customer {i}) and {b} ({y}, customer {j}) are past due. Read the customers' notes: set an invoice to paid if its customer says it was paid, else to overdue.",
         "Check customers {i} and {j}. Whoever wrote that the invoice was paid gets it set to paid; the other one's goes to overdue. The invoices are {a} and {b}.",
-        a=bills[0], b=bills[1], x=names[0], y=names[1], i=late, j=paid,
+        a=bills[0], b=bills[1], x=called[late], y=called[paid], i=late, j=paid,
     )  # fmt: skip
     return Job(
         instruction,

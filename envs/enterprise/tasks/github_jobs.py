@@ -45,7 +45,7 @@ def furnish_github(scene: Scene) -> None:
             path="README.md",
             content=f"# {name}\nOwned by {rng.choice(company.others).name}.",
         )
-    for title, body in rng.sample(BUGS[:4], 2):
+    for title, body in rng.sample(BUGS[:4], rng.randint(1, 4)):
         repo, author = rng.choice(_repos(scene)), rng.choice(company.others)
         ws.insert("issues", repo=repo, title=title, body=body, author=author.handle)
 
