@@ -154,7 +154,14 @@ def _exp(value: float) -> float:
 def table(folder: Path) -> list[Nearness]:
     """All sets and seats of a measurement. Raises OSError or ValueError if it is not whole."""
     index = json.loads((folder / "nearpolicy.json").read_text("utf-8"))
-    sets = {(s["name"], s["kind"]): read_json_lines(folder / s["scores"])[0] for s in index["sets"]}
+    sets = {}
+    for s in index["sets"]:
+        rows, damaged = read_json_lines(folder / s["scores"])
+        if damaged:
+            raise ValueError(
+                f"{folder / s['scores']} is damaged; delete it and run scripts/nearpolicy.py again"
+            )
+        sets[s["name"], s["kind"]] = rows
     reference = sets[index["reference"], "rollouts"]
     return [
         nearness(name, kind, seat, rows, reference)

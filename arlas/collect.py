@@ -96,17 +96,34 @@ def read_folder(folder: Path) -> list[Episode]:
 
 
 def chunk_files(folder: Path) -> list[Path]:
-    """The chunks of a folder of demonstrations in order. Raises `ConfigurationError` if it is not whole."""
+    """The chunks of a folder of demonstrations in order.
+
+    Raises `ConfigurationError` if one is missing, `CheckpointError` if one has lost episodes.
+    """
     found = sorted(folder.glob("episodes-*.jsonl"))
     if not found:
         raise ConfigurationError(f"{folder} holds no demonstrations (episodes-*.jsonl)")
-    wanted = _mark(folder).get("chunks", len(found))
+    mark = _mark(folder)
+    wanted = mark.get("chunks", len(found))
     if found != [_file(folder, i) for i in range(wanted)]:
         raise ConfigurationError(
             f"{folder} is not whole: it holds {len(found)} of {wanted} chunks; finish it with the command "
             "that began it"
         )
+    # Folders of before have no "episodes" in their mark.
+    for path, episodes in zip(found, mark.get("episodes", ()), strict=False):
+        if (there := lines(path)) != episodes:
+            raise CheckpointError(
+                f"{path} is damaged ({there} episodes instead of {episodes}); delete it and finish the folder "
+                "with the command that began it"
+            )
     return found
+
+
+def lines(path: Path) -> int:
+    """How many whole lines a file holds."""
+    with path.open("rb") as file:
+        return sum(line.endswith(b"\n") for line in file)
 
 
 def _collected(
@@ -118,11 +135,11 @@ def _collected(
     out: Path,
 ) -> list[Episode]:
     adapters = {seat.value: who.folder for seat, who in zip(Seat, (attacker, agent), strict=True)}
-    wanted = -(-len(specs) // config.collect.chunk)
-    check_mark(out, _key(config, {k: f for k, f in adapters.items() if f is not None}), wanted)
     chunks = [
         specs[i : i + config.collect.chunk] for i in range(0, len(specs), config.collect.chunk)
     ]
+    key = _key(config, {k: f for k, f in adapters.items() if f is not None})
+    check_mark(out, key, [len(c) for c in chunks])
     missing = [i for i in range(len(chunks)) if not _file(out, i).is_file()]
     if missing:
         worlds = env.open()
@@ -213,8 +230,8 @@ def _key(config: RunConfig, adapters: dict[str, Path]) -> str:
     return fingerprint(decides)
 
 
-def check_mark(out: Path, key: str, chunks: int) -> None:
-    """Marks a folder of demonstrations as made by what ``key`` digests, in so many chunks.
+def check_mark(out: Path, key: str, sizes: Sequence[int]) -> None:
+    """Marks a folder of demonstrations as made by what ``key`` digests, in chunks of so many episodes.
 
     Raises `ConfigurationError` if it holds those of another config.
     """
@@ -224,15 +241,23 @@ def check_mark(out: Path, key: str, chunks: int) -> None:
             f"{out} holds demonstrations of another config; delete it or choose another folder"
         )
     out.mkdir(parents=True, exist_ok=True)
-    write_file(out / _MARK, json.dumps({"config": key, "chunks": chunks}))
+    write_file(out / _MARK, json.dumps({"config": key, "chunks": len(sizes), "episodes": [*sizes]}))
+
+
+def _check_mark(found: Any) -> None:
+    if not isinstance(found["config"], str):
+        raise TypeError("config is no text")
+    numbers = [found.get("chunks", 0), *found.get("episodes", ())]
+    if not all(isinstance(n, int) and n >= 0 for n in numbers):
+        raise TypeError("chunks and episodes are no numbers")
 
 
 def _mark(folder: Path) -> dict[str, Any]:
     path = folder / _MARK
     try:
         found = json.loads(path.read_text("utf-8")) if path.is_file() else {}
-        if path.is_file() and not isinstance(found["config"], str):
-            raise TypeError("config is no text")
+        if path.is_file():
+            _check_mark(found)
     except (ValueError, KeyError, TypeError) as error:
         raise CheckpointError(
             f"{path} is damaged ({error!r}); delete {folder} to start over"

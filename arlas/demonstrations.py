@@ -109,6 +109,10 @@ class RephraseConfig:
             self.max_tokens >= 1 and self.concurrency >= 1,
             "rephrase.max_tokens and rephrase.concurrency must be at least 1",
         )
+        require(
+            self.out.strip("./") != "",
+            f"rephrase.out={self.out!r} is no folder of its own; name one, as rephrased",
+        )
         require(self.source != self.out, "rephrase.out must be another folder than rephrase.source")
 
 

@@ -76,6 +76,10 @@ def memory(shape: Shape, config: RunConfig) -> dict[str, float]:
     """
     if config.lora.targets is not None:
         raise ConfigurationError("the memory is worked out for lora.targets=null")
+    if not {"max_loras", "max_num_seqs"} <= set(config.policy):
+        raise ConfigurationError("the memory is worked out for policy=vllm")
+    if config.policy["max_num_seqs"] < 1:
+        raise ConfigurationError("policy.max_num_seqs must be at least 1")
     algo, policy, seats = config.algo, config.policy, len(tuple(Seat))
     wide, tokens = _BYTES[algo.dtype], algo.micro_batch_tokens
     adapter = shape.lora_parameters(config.lora.rank)
@@ -93,7 +97,7 @@ def memory(shape: Shape, config: RunConfig) -> dict[str, float]:
     parts = {
         "trainer: base model": shape.parameters() * wide,
         "trainer: adapters and their SFT references": 2 * seats * adapter * 4,
-        "trainer: AdamW of both seats": 2 * seats * adapter * 4,
+        "trainer: AdamW of the seats that learn": 2 * len(algo.seats) * adapter * 4,
         "trainer: gradients of one seat": adapter * 4,
         "trainer: activations of a micro-batch": activations,
         # log-probabilities, the reference's, probabilities, and their gradient in the model's precision

@@ -248,7 +248,7 @@ def _rollouts(
         chunks = [specs[i : i + groups] for i in range(0, len(specs), groups)]
         key = _key(config, played, by)
         folders[name] = out / f"rollouts-{key[:12]}"
-        check_mark(folders[name], key, len(chunks))
+        check_mark(folders[name], key, [sum(s.size for s in c) for c in chunks])
         files = [folders[name] / f"episodes-{i:04d}.jsonl" for i in range(len(chunks))]
         work += [(f, c, by) for f, c in zip(files, chunks, strict=True) if not f.is_file()]
     if work:

@@ -22,7 +22,7 @@ from arlas.build import engine
 from arlas.chat import Chat
 from arlas.checkpoint import ADAPTER, digest, locked, write_file
 from arlas.choices import ReplyFormat
-from arlas.collect import check_mark, chunk_files, folder_of, read, won
+from arlas.collect import check_mark, chunk_files, folder_of, lines, read, won
 from arlas.config import RunConfig
 from arlas.evaluate import Entrant, entrant
 from arlas.fingerprint import fingerprint
@@ -34,6 +34,7 @@ from arlas.seeding import derive
 from arlas.text import plain
 from arlas.types import (
     ArlasError,
+    CheckpointError,
     ConfigurationError,
     Episode,
     Message,
@@ -195,7 +196,7 @@ def rephrase(config: RunConfig) -> tuple[Path, dict[str, dict[str, int]]]:
         for seat in config.rephrase.seats
     }
     with locked(out):
-        check_mark(out, _key(config, sources, by), len(sources))
+        check_mark(out, _key(config, sources, by), [lines(path) for path in sources])
         missing = [i for i, path in enumerate(sources) if not (out / path.name).is_file()]
         if missing:
             policy = engine(config)
@@ -353,6 +354,12 @@ def _counts(out: Path, chunk: str) -> Path:
 def _total(out: Path, chunks: Sequence[str]) -> dict[str, dict[str, int]]:
     total: dict[str, Counter[str]] = {}
     for chunk in chunks:
-        for seat, counts in json.loads(_counts(out, chunk).read_text("utf-8")).items():
-            total.setdefault(seat, Counter()).update(counts)
+        path = _counts(out, chunk)
+        try:
+            for seat, counts in json.loads(path.read_text("utf-8")).items():
+                total.setdefault(seat, Counter()).update({k: int(n) for k, n in counts.items()})
+        except (ValueError, AttributeError, TypeError) as error:
+            raise CheckpointError(
+                f"{path} is damaged ({error!r}); delete it and {out / chunk}, and call this again"
+            ) from error
     return {seat: dict(counts.most_common()) for seat, counts in total.items()}

@@ -75,7 +75,10 @@ class ShapingConfig:
             on[0] or self.warmup == self.ramp == 0,
             "shaping.warmup and ramp phase in a length penalty, but shaping.length is none",
         )
-        require(self.length_weight > 0.0, "shaping.length_weight must be above 0")
+        require(
+            0.0 < self.length_weight <= 1e6,
+            f"shaping.length_weight must lie in (0, 1e6], got {self.length_weight:g}",
+        )
         self._validate_good(reward)
         self._validate_overlong(max_tokens)
         require(self.ngram >= 1, f"shaping.ngram must be at least 1, got {self.ngram}")
@@ -91,6 +94,11 @@ class ShapingConfig:
 
     def _validate_good(self, reward: RewardConfig) -> None:
         group = self.length is LengthPenalty.GROUP
+        for seat in (s for s in Seat if s not in self.seats):
+            require(
+                getattr(self.good_above, seat) is None,
+                f"shaping.good_above.{seat} is set, but shaping.seats leaves the {seat} out",
+            )
         for seat in self.seats:
             given, (low, high) = getattr(self.good_above, seat), payoff_range(reward, seat)
             require(

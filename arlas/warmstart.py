@@ -13,7 +13,7 @@ from tqdm import tqdm
 from arlas.build import model_name
 from arlas.checkpoint import written_aside
 from arlas.collect import filtered
-from arlas.config import InitConfig, RunConfig
+from arlas.config import AlgoConfig, InitConfig, RunConfig
 from arlas.demonstrations import SFTConfig
 from arlas.fingerprint import fingerprint
 from arlas.learning.learner import Learner
@@ -22,6 +22,8 @@ from arlas.types import ConfigurationError, Episode, Seat
 
 _LATER = ("eval_every", "patience", "packing", "demos")
 """Switches that came later: switched off they change nothing. Of ``demos`` the episodes themselves count."""
+_OF_THE_LEARNER = ("max_grad_norm", "weight_decay", "dtype", "mixed_precision")
+"""What imitation takes from ``algo``."""
 
 
 def made(config: RunConfig, out: Path) -> bool:
@@ -67,20 +69,23 @@ def _key(config: RunConfig, episodes: Sequence[Episode]) -> str:
     shown = [e.to_json() for e in episodes]
     off = dataclasses.asdict(SFTConfig())
     sft = dataclasses.asdict(dataclasses.replace(config.sft, demos=None))
+    algo, plain = dataclasses.asdict(config.algo), dataclasses.asdict(AlgoConfig())
     decides = {
         "warm_start": {k: v for k, v in sft.items() if k not in _LATER or v != off[k]},
         "lora": dataclasses.asdict(config.lora),
         "model": model_name(config),
         "seed": config.seed,
         "demonstrations": hashlib.sha256("\n".join(shown).encode()).hexdigest(),
+        # only where they are not the default, so that adapters of before keep their keys
+        **{k: algo[k] for k in _OF_THE_LEARNER if algo[k] != plain[k]},
     }
     return fingerprint(decides)
 
 
 def _check(folder: Path, key: str) -> None:
     try:
-        found = json.loads((folder / "sft.json").read_text("utf-8")).get("key")
-    except (OSError, ValueError) as error:
+        found = json.loads((folder / "sft.json").read_text("utf-8"))["key"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigurationError(f"{folder} holds no adapter of a warm start ({error})") from error
     if found != key:
         raise ConfigurationError(

@@ -9,6 +9,7 @@ from omegaconf import DictConfig
 from analysis.nearpolicy import write_nearness
 from arlas.build import register, typed
 from arlas.nearpolicy import measure
+from arlas.types import CheckpointError
 
 register()
 
@@ -17,7 +18,11 @@ register()
 @entry
 def main(config: DictConfig) -> None:
     """Writes ``nearpolicy/`` in the run folder and prints its table."""
-    words, paths = write_nearness(measure(typed(config)))
+    folder = measure(typed(config))
+    try:
+        words, paths = write_nearness(folder)
+    except ValueError as error:
+        raise CheckpointError(str(error)) from error
     print(words)
     print("\n".join(map(str, paths)))
 

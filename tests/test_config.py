@@ -115,6 +115,13 @@ CONTRADICTIONS = [
     ({"shaping.length": "group", "shaping.length_weight": 0.0}, "shaping.length_weight"),
     ({"shaping.warmup": 3}, "but shaping.length is none"),
     ({"shaping.ramp": 3}, "but shaping.length is none"),
+    ({"shaping.length": "group", "shaping.length_weight": 1e300}, "shaping.length_weight"),
+    ({"shaping.length": "group", "shaping.warmup": 15}, "leaves none of algo.iterations=15"),
+    (
+        {"shaping.length": "group", "shaping.seats": ["agent"], "shaping.good_above.attacker": 0.5},
+        "shaping.seats leaves the attacker out",
+    ),
+    ({"rephrase.out": "."}, "rephrase.out"),
     ({"shaping.length": "group", "shaping.warmup": -1}, "must not be negative"),
     ({"shaping.good_above.agent": 0.5}, "belongs to shaping.length=group"),
     ({"shaping.length": "group", "shaping.good_above.agent": 1.0}, "leaves no episode good"),

@@ -100,11 +100,17 @@ def test_folders_that_are_not_whole_are_not_imitated(tmp_path: Path) -> None:
     (out / "kept").rename(out / "episodes-0001.jsonl")
     assert read_folder(out) == episodes
     assert collect(config, out) == episodes
-    (out / "episodes-0001.jsonl").write_text('{"task": 1}\n')
+    whole = (out / "episodes-0001.jsonl").read_text()
+    for lost in (whole[: whole.rindex("\n", 0, -1) + 1], whole[:-40], ""):
+        (out / "episodes-0001.jsonl").write_text(lost)
+        with pytest.raises(CheckpointError, match=r"episodes-0001\.jsonl is damaged .* instead of"):
+            read_folder(out)
+    (out / "episodes-0001.jsonl").write_text('{"task": 1}\n' * whole.count("\n"))
     with pytest.raises(CheckpointError, match=r"episodes-0001\.jsonl is damaged"):
         read_folder(out)
-    (out / "collect.json").write_text("[]")
-    with pytest.raises(CheckpointError, match=r"collect\.json is damaged"):
-        read_folder(out)
+    for mark in ("[]", '{"config": "x", "chunks": "2"}', '{"config": "x", "episodes": 3}'):
+        (out / "collect.json").write_text(mark)
+        with pytest.raises(CheckpointError, match=r"collect\.json is damaged"):
+            read_folder(out)
     with pytest.raises(ConfigurationError, match="holds no demonstrations"):
         read_folder(tmp_path / "nowhere")

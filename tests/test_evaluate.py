@@ -297,6 +297,9 @@ def test_warm_start_of_other_settings_is_refused(tmp_path: Path) -> None:
     warm_start(config, episodes, tmp_path / "sft")
     with pytest.raises(ConfigurationError, match="made with other settings"):
         warm_start(replace(config, sft=replace(config.sft, lr=0.5)), episodes, tmp_path / "sft")
+    clipped = replace(config, algo=replace(config.algo, max_grad_norm=0.1))
+    with pytest.raises(ConfigurationError, match="made with other settings"):
+        warm_start(clipped, episodes, tmp_path / "sft")
     again = filtered(episodes, Seat.AGENT)[0][0]
     with pytest.raises(ConfigurationError, match="made with other settings"):
         warm_start(config, [*episodes, again], tmp_path / "sft")

@@ -152,7 +152,7 @@ def test_the_run_fits_one_gpu_and_the_readme_says_how(name: str, tmp_path: Path)
     assert found["engine"] < config.policy["gpu_memory_utilization"] * 140
     assert found["trainer"] + config.policy["gpu_memory_utilization"] * 140 < 135
     adapter = shape.lora_parameters(128) * 4 / GIB
-    assert found["trainer: AdamW of both seats"] == pytest.approx(4 * adapter)
+    assert found["trainer: AdamW of the seats that learn"] == pytest.approx(4 * adapter)
     assert found["trainer: gradients of one seat"] == pytest.approx(adapter)
     readme = (ROOT / "README.md").read_text()
     for key, size in found.items():
