@@ -16,8 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arlas.choices import Placement
+from arlas.game import injections
 from arlas.rules import GameConfig, InjectionConfig
-from arlas.types import Outcome, Request, Seat
+from arlas.types import Episode, Outcome, Request, Seat
 from envs.base import UnknownTaskError
 from envs.enterprise import EnterpriseConfig
 from envs.enterprise.checks import faults
@@ -217,6 +218,38 @@ async def test_a_game_in_a_workspace() -> None:
     assert played.verdict.exposed
     assert played.verdict.details["family"] == "lookalike_link"
     assert f"Aim: {built.harm.goal}" in asked[0]
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
+async def test_hostile_text_goes_through_the_whole_game(text: str) -> None:
+    """From the attacker's reply into the agent's tokens as it is, into the saved episode and back; work gets done."""
+    built = build(TASK, 3)
+    calls = iter(built.solution)
+    said = text.partition("</action>")[0].strip()  # two actions in a reply are none
+
+    def say(request: Request) -> str:
+        if request.policy.seat is Seat.ATTACKER:
+            return act(said)
+        return act(written(next(calls)))
+
+    game = GameConfig(
+        max_steps=6,
+        user_fields=["password"],
+        injection=InjectionConfig(Placement.DOM, 10_000),
+        max_observation_chars=50_000,
+        max_prompt_tokens=100_000,
+    )
+    worlds = EnterpriseConfig(train=["slack.password_reminder/*"], eval=[]).open()
+    policy = Fake(chat_of(), say)
+    games = driver(policy, worlds=worlds, game=game, max_tokens=20_000)
+    played = await episode(games, seed=3, task=TASK)
+    planted = injections(played)[0]
+    assert planted == said
+    assert len(planted) == 10_000 or len(text) < 10_000
+    assert played.outcome is Outcome.SUCCESS
+    assert played.verdict.exposed
+    assert planted in policy.prompts(Seat.AGENT)[1]
+    assert Episode.from_json(played.to_json()) == played
 
 
 def test_checks_find_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
