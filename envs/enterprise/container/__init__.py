@@ -1,0 +1,1 @@
+"""What runs inside the containers of an exported task; `envs.enterprise.harbor` copies these files."""
