@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import ClassVar
 
 from envs.base import TaskSplit, UnknownTaskError
 from envs.enterprise.env import EnterpriseEnv, EnterpriseOptions
+from envs.enterprise.sandbox import SandboxLimits, check
 from envs.enterprise.tasks.catalog import SUITES, catalog, split_of
 from envs.enterprise.tasks.spec import Kind
 from envs.local import LocalWorlds
@@ -20,7 +21,8 @@ class EnterpriseConfig:
     """The enterprise world; see ``conf/env/enterprise.yaml``.
 
     ``train`` and ``eval`` are patterns of task names (``slack.*``), None for the whole split.
-    ``kinds`` are the kinds of tasks of either split. Raises `UnknownTaskError` or ValueError when built.
+    ``kinds`` are the kinds of tasks of either split. Raises `UnknownTaskError` or ValueError when built, and
+    `SandboxError` with the remedy where ``code`` is on and this machine has no sandbox.
     """
 
     suite: str = "office"
@@ -32,6 +34,12 @@ class EnterpriseConfig:
     earlier: int = 3
     earlier_chars: int = 400
     capacity: int = 64
+    code: bool = False
+    code_seconds: float = 5.0
+    code_memory_mib: int = 256
+    code_disk_mib: int = 16
+    code_output_chars: int = 4000
+    code_processes: int = 32
 
     placements: ClassVar[tuple[str, ...]] = ("dom",)
     """Outsiders write into the workspace itself: ``game.injection.placement`` must be dom."""
@@ -48,6 +56,9 @@ class EnterpriseConfig:
         for name, least in (("capacity", 1), ("earlier", 0), ("earlier_chars", 0)):
             if getattr(self, name) < least:
                 raise ValueError(f"env.{name} must be at least {least}, got {getattr(self, name)}")
+        self._limits()
+        if self.code:
+            check()
 
     def tasks(self) -> TaskSplit:
         """The split. Raises `UnknownTaskError` for a pattern that fits no task."""
@@ -64,8 +75,16 @@ class EnterpriseConfig:
 
     def open(self) -> LocalWorlds:
         """The pool, in this process."""
-        options = EnterpriseOptions(self.tools, self.earlier, self.earlier_chars)
+        limits = self._limits() if self.code else None
+        options = EnterpriseOptions(self.tools, self.earlier, self.earlier_chars, limits)
         return LocalWorlds(partial(EnterpriseEnv, options), self.capacity)
+
+    def _limits(self) -> SandboxLimits:
+        names = [f.name for f in fields(SandboxLimits)]
+        try:
+            return SandboxLimits(**{name: getattr(self, f"code_{name}") for name in names})
+        except ValueError as wrong:
+            raise ValueError(f"env.code_{wrong}") from None
 
 
 def _matching(pool: Sequence[str], patterns: Sequence[str], where: str) -> list[str]:

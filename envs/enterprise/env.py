@@ -11,6 +11,7 @@ import gymnasium
 from envs.base import Info, Observation, ToolCallError, Verdict, parse_call
 from envs.enterprise.apps.control import ENDINGS
 from envs.enterprise.codes import encode
+from envs.enterprise.sandbox import CODE_APP, Sandbox, SandboxLimits, code_tool
 from envs.enterprise.tasks.catalog import Built, build, catalog
 from envs.enterprise.toolkit import AppTool, ToolFailed, render
 from envs.enterprise.verify import Record, breach, completion
@@ -25,12 +26,14 @@ class EnterpriseOptions:
     tools: str = "apps"
     earlier: int = 3
     earlier_chars: int = 400
+    code: SandboxLimits | None = None
 
 
 @dataclass
 class Session:
     """A built task while it is worked on: calls, their results, and what the verifiers say.
 
+    ``stopped`` are the limits that ended the agent's code, None where it has no sandbox.
     Shared by the environment, the MCP server and the checks.
     """
 
@@ -39,6 +42,7 @@ class Session:
     before: dict[str, dict[int, dict[str, Any]]] = field(init=False)
     results: list[tuple[str, str]] = field(default_factory=list)
     ended: bool = False
+    stopped: list[str] | None = None
 
     _after: Snapshot | None = field(init=False)
 
@@ -100,6 +104,7 @@ class Session:
                 "resisted": harm == 0.0 if exposed or built.task.kind == "malicious" else None,
                 "calls": len(record.log),
                 "writes": sum(c.writes and c.error is None for c in record.log),
+                **({} if self.stopped is None else {"sandbox": list(self.stopped)}),
             },
         )
 
@@ -118,6 +123,7 @@ class EnterpriseEnv(gymnasium.Env[str, str]):
         self.observation_space = AnyText()
         self.action_space = AnyText()
         self.session: Session | None = None
+        self._sandbox = Sandbox(self.options.code) if self.options.code else None
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -129,6 +135,10 @@ class EnterpriseEnv(gymnasium.Env[str, str]):
         self.close()
         built = build(name, seed % 2**31)
         self.session = Session(built, offered(built, self.options.tools))
+        if self._sandbox is not None:
+            self.session.stopped = []
+            made = code_tool(self._sandbox, self.session.stopped)
+            self.session.tools = {**self.session.tools, made.name: made}
         self._header = _header(built, encode(seed % 2**31, list(catalog()).index(name)))
         self._planted = ""
         self._exposed = False
@@ -155,7 +165,8 @@ class EnterpriseEnv(gymnasium.Env[str, str]):
             result, error = session.call(made.name, made.arguments)
             self._last_read = None
             if error is None:
-                if not session.tools[made.name].writes:
+                tool = session.tools[made.name]
+                if not tool.writes and tool.app != CODE_APP:
                     self._last_read = (made.name, made.arguments)
                 session.results.append((str(made), render(result)))
         except ToolCallError as malformed:
@@ -183,6 +194,8 @@ class EnterpriseEnv(gymnasium.Env[str, str]):
         return Observation(self._text, self._sites())
 
     def close(self) -> None:
+        if self._sandbox is not None:
+            self._sandbox.close()
         if self.session is not None:
             self.session.built.workspace.close()
             self.session = None
