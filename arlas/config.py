@@ -357,11 +357,6 @@ class RunConfig:
         for part in parts:
             part.validate()
         self.shaping.validate(self.reward, self.sampling.max_tokens, self.algo.seats)
-        require(
-            self.shaping.warmup == 0 or self.shaping.warmup < self.algo.iterations,
-            f"shaping.warmup={self.shaping.warmup} leaves none of algo.iterations={self.algo.iterations} with "
-            "the length penalty",
-        )
         self.sampling.validate_training()
         for name in self.teachers:
             require(

@@ -116,7 +116,6 @@ CONTRADICTIONS = [
     ({"shaping.warmup": 3}, "but shaping.length is none"),
     ({"shaping.ramp": 3}, "but shaping.length is none"),
     ({"shaping.length": "group", "shaping.length_weight": 1e300}, "shaping.length_weight"),
-    ({"shaping.length": "group", "shaping.warmup": 15}, "leaves none of algo.iterations=15"),
     (
         {"shaping.length": "group", "shaping.seats": ["agent"], "shaping.good_above.attacker": 0.5},
         "shaping.seats leaves the attacker out",

@@ -166,7 +166,7 @@ def test_the_yaml_builds_the_config():
     from hydra.utils import instantiate
     from omegaconf import OmegaConf
 
-    assert instantiate(OmegaConf.load("conf/env/matrix.yaml")) == MatrixConfig()
+    assert instantiate(OmegaConf.load("conf/env/matrix.yaml").env) == MatrixConfig()
 
 
 def test_only_the_last_word_may_be_the_move() -> None:
