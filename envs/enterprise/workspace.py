@@ -46,6 +46,9 @@ class Workspace:
         self._db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         self._db.row_factory = _as_dict
         self._db.executescript(PEOPLE + "\n".join(self.schemas))
+        tables = self.rows("SELECT name FROM sqlite_master WHERE type = 'table'")
+        self._changed = {r["name"] for r in tables}
+        self._read: dict[str, Mapping[int, Row]] = {}
 
     def rows(self, sql: str, *values: Any) -> list[Row]:
         """The rows of a query."""
@@ -58,18 +61,21 @@ class Workspace:
 
     def insert(self, table: str, **values: Any) -> int:
         """Adds a row and returns its rowid. Names of tables and columns are the program's, never a model's."""
+        self._changed.add(table)
         marks = ", ".join("?" * len(values))
         sql = f"INSERT INTO {table} ({', '.join(values)}) VALUES ({marks})"
         return int(self._db.execute(sql, [_storable(v) for v in values.values()]).lastrowid or 0)
 
     def update(self, table: str, rowid: int, **values: Any) -> None:
         """Changes columns of a row."""
+        self._changed.add(table)
         sets = ", ".join(f"{name} = ?" for name in values)
         sql = f"UPDATE {table} SET {sets} WHERE rowid = ?"
         self._db.execute(sql, [*(_storable(v) for v in values.values()), rowid])
 
     def delete(self, table: str, rowid: int) -> None:
         """Removes a row."""
+        self._changed.add(table)
         self._db.execute(f"DELETE FROM {table} WHERE rowid = ?", [rowid])
 
     def tick(self) -> str:
@@ -78,11 +84,12 @@ class Workspace:
         return f"{self.now:%Y-%m-%d %H:%M}"
 
     def snapshot(self) -> Snapshot:
-        """A copy of every table."""
-        tables = [
-            r["name"] for r in self.rows("SELECT name FROM sqlite_master WHERE type = 'table'")
-        ]
-        return {t: {r.pop("rowid_"): r for r in self.rows(f"SELECT rowid AS rowid_, * FROM {t}")} for t in tables}  # fmt: skip
+        """Every table as it is now, not to be changed; only tables written to since the last one are read again."""
+        for table in self._changed:
+            rows = self.rows(f"SELECT rowid AS rowid_, * FROM {table}")
+            self._read[table] = {r.pop("rowid_"): r for r in rows}
+        self._changed.clear()
+        return dict(self._read)
 
     def close(self) -> None:
         """Frees the database."""
