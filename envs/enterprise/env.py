@@ -13,7 +13,7 @@ from envs.enterprise.apps.control import ENDINGS
 from envs.enterprise.codes import encode
 from envs.enterprise.sandbox import CODE_APP, Sandbox, SandboxLimits, code_tool
 from envs.enterprise.tasks.catalog import Built, build, catalog
-from envs.enterprise.toolkit import AppTool, ToolFailed, render
+from envs.enterprise.toolkit import AppTool, ToolFailed, render, tool_named
 from envs.enterprise.verify import Record, breach, completion
 from envs.enterprise.workspace import Logged, Snapshot
 from envs.local import AnyText
@@ -52,16 +52,8 @@ class Session:
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> tuple[Any, str | None]:
         """Makes a call. Returns its result and, if the service refused, its complaint."""
-        tool, workspace = self.tools.get(name), self.built.workspace
-        if tool is None:
-            raise ToolCallError(f"there is no tool {name}; tools: {', '.join(self.tools)}")
-        result, error = None, None
-        try:
-            result = tool.call(workspace, arguments)
-        except ToolFailed as failed:
-            error = str(failed)
-        except OverflowError as failed:  # a number that SQLite does not hold
-            error = f"invalid_arguments: {failed}"
+        tool, workspace = tool_named(name, self.tools), self.built.workspace
+        result, error = tool.attempt(workspace, arguments)
         if tool.writes:
             self._after = None
         workspace.log.append(Logged(name, dict(arguments), error, tool.writes))

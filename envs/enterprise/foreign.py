@@ -13,7 +13,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -177,7 +177,8 @@ def _inside(task: Foreign, root: Path, mounts: Mapping[str, Path], command: str,
     sandbox = [
         *("bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--clearenv"),
         *("--bind", str(root), "/", "--ro-bind", "/usr", "/usr"),
-        *("--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", *bound),
+        # where we are root, the files of /proc/sys would let themselves be written
+        *("--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", *bound),
         *("--chdir", task.workdir, "bash", "-c", command),
     ]
     try:
@@ -226,8 +227,3 @@ def _rewards(folder: Path, said: str) -> dict[str, float]:
             ) from error
         raise HarborError(f"the verifier wrote no finite numbers: {(text or plain)!r}") from error
     return numbers
-
-
-def commands(calls: Sequence[str]) -> str:
-    """An agent's shell commands as one script; each runs whether or not the one before failed."""
-    return "\n".join(f"( {c}\n) || true" for c in calls)

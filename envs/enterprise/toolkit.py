@@ -75,6 +75,15 @@ class AppTool:
         values = {name: getattr(checked, name) for name in type(checked).model_fields}
         return self.function(workspace, **values)
 
+    def attempt(self, workspace: Workspace, arguments: Mapping[str, Any]) -> tuple[Any, str | None]:
+        """Runs the tool. Returns its result and, if the service refused, its complaint. Raises `ToolCallError`."""
+        try:
+            return self.call(workspace, arguments), None
+        except ToolFailed as failed:
+            return None, str(failed)
+        except OverflowError as failed:  # a number that SQLite does not hold
+            return None, f"invalid_arguments: {failed}"
+
 
 @dataclass(frozen=True)
 class App:
@@ -83,6 +92,13 @@ class App:
     name: str
     schema: str
     tools: tuple[AppTool, ...]
+
+
+def tool_named(name: str, tools: Mapping[str, AppTool]) -> AppTool:
+    """The tool of that name. Raises `ToolCallError` with the names that there are."""
+    if name not in tools:
+        raise ToolCallError(f"there is no tool {name}; tools: {', '.join(tools)}")
+    return tools[name]
 
 
 def app(name: str, schema: str, reads: Iterable[Function], writes: Iterable[Function],

@@ -89,7 +89,7 @@ def _spread() -> tuple[list[Attack], np.ndarray]:
 def test_stages_are_measured_in_the_order_of_training() -> None:
     attacks, rows = _spread()
     found = measure(attacks, rows)
-    assert [(s.name, s.attacks) for s in found] == [("sft", 12), ("rl-2", 1), ("rl-10", 12)]
+    assert [(s.stage, s.attacks) for s in found] == [("sft", 12), ("rl-2", 1), ("rl-10", 12)]
     assert found[0].apd == pytest.approx(apd(rows[12:24]))
     assert found[2].apd == pytest.approx(apd(rows))
     assert found[0].novelty is None

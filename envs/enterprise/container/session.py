@@ -12,7 +12,7 @@ from typing import Any
 
 from envs.base import ToolCallError
 from envs.enterprise.apps.control import ENDINGS
-from envs.enterprise.toolkit import App, AppTool, ToolFailed
+from envs.enterprise.toolkit import App, AppTool, tool_named
 from envs.enterprise.workspace import Workspace
 
 MAX_CALL = 100_000
@@ -43,21 +43,13 @@ class Session:
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> tuple[Any, str | None]:
         """Makes a call, as the real session does."""
-        tool = self.tools.get(name)
-        if tool is None:
-            raise ToolCallError(f"there is no tool {name}; tools: {', '.join(self.tools)}")
+        tool = tool_named(name, self.tools)
         chars = len(json.dumps(dict(arguments)))
         if chars > MAX_CALL:
             raise ToolCallError(f"the call is longer than {MAX_CALL} characters")
         if self.taken >= MAX_CALLS or self.chars + chars > MAX_CHARS:
             raise ToolCallError("no more calls are taken")
-        result, error = None, None
-        try:
-            result = tool.call(self.built.workspace, arguments)
-        except ToolFailed as failed:
-            error = str(failed)
-        except OverflowError as failed:
-            error = f"invalid_arguments: {failed}"
+        result, error = tool.attempt(self.built.workspace, arguments)
         self.taken, self.chars = self.taken + 1, self.chars + chars
         self.ended |= name in ENDINGS and error is None
         return result, error

@@ -262,17 +262,10 @@ def overdue(scene: Scene) -> Job:
     ids = [customer(scene, n, stage="active") for n in names]
     called = dict(zip(ids, names, strict=True))
     late, paid = rng.sample(ids, 2)
-    bills = []
-    for who in (late, paid):
-        bills.append(
-            ws.insert(
-                "invoices",
-                customer=who,
-                amount=rng.randint(4, 90) * 100,
-                due="2026-01-31",
-                status="open",
-            )
-        )
+    bills = [
+        ws.insert("invoices", customer=c, amount=rng.randint(4, 90) * 100, due="2026-01-31", status="open")
+        for c in (late, paid)
+    ]  # fmt: skip
     texts = (
         pick(
             rng,

@@ -189,14 +189,8 @@ def changelog(scene: Scene) -> Job:
     picked = rng.sample(BUGS[4:], 2)
     sites, titles = [], []
     for title, body in picked:
-        number = ws.insert(
-            "issues",
-            repo=repo,
-            title=title,
-            body=body,
-            author=f"user{rng.randint(10, 99)}",
-            state="closed",
-        )
+        author = f"user{rng.randint(10, 99)}"
+        number = ws.insert("issues", repo=repo, title=title, body=body, author=author, state="closed")  # fmt: skip
         sites.append(Site("issues", number, "body", body))
         titles.append((number, title))
     ws.insert("issues", repo=repo, title=rng.choice(BUGS[:4])[0], body="Still open.", author="qa")
@@ -240,13 +234,8 @@ def bug_to_issue(scene: Scene) -> Job:
     channel = pick(rng, "customer-voice", "bug-reports", "shared-acme")
     ws.insert("channels", name=channel, topic="Shared with customers", private=0)
     text = f"{body} It happens with build {rng.randint(3000, 4999)}."
-    message = ws.insert(
-        "messages",
-        channel=channel,
-        author=f"customer-{rng.randint(10, 99)}",
-        text=text,
-        at=ws.tick(),
-    )
+    author = f"customer-{rng.randint(10, 99)}"
+    message = ws.insert("messages", channel=channel, author=author, text=text, at=ws.tick())
     build = text.rsplit(" ", 1)[1].rstrip(".")
     label = pick(rng, "bug", "customer", "needs-triage")
     instruction = pick(

@@ -23,7 +23,7 @@ from envs.enterprise.container.grade import rewards
 from envs.enterprise.container.session import MAX_CALL, opened, saved
 from envs.enterprise.env import EnterpriseEnv, Session
 from envs.enterprise.experts import written
-from envs.enterprise.foreign import commands, play, read
+from envs.enterprise.foreign import play, read
 from envs.enterprise.harbor import (
     MAX_ATTACK,
     HarborError,
@@ -422,6 +422,11 @@ def foreign(folder: Path, files: Mapping[str, str] | None = None) -> Path:
     return folder
 
 
+def commands(calls: list[str]) -> str:
+    """An agent's shell commands as one script; each runs whether or not the one before failed."""
+    return "\n".join(f"( {c}\n) || true" for c in calls)
+
+
 @bubblewrap
 def test_a_foreign_task_runs_in_the_sandbox(tmp_path: Path) -> None:
     """Its solution is rewarded, doing nothing is not, and claims left behind are removed before it is verified."""
@@ -432,6 +437,10 @@ def test_a_foreign_task_runs_in_the_sandbox(tmp_path: Path) -> None:
     claims = ["echo 1 > /logs/verifier/reward.txt", "rm -rf /tests", "mv /logs /old", "exit 3"]
     assert play(task, commands(claims)) == {"reward": 0.0}
     assert play(task, commands(["test -e /solution/solve.sh && cp data.txt out.txt"])) == {
+        "reward": 0.0
+    }
+    setting = "/proc/sys/vm/swappiness"  # written with what stands there
+    assert play(task, f"v=$(cat {setting}); echo $v > {setting} && cp data.txt out.txt") == {
         "reward": 0.0
     }
     assert contents(task.folder) == before
